@@ -54,7 +54,7 @@ func (w *world) stores() (all []loan.Store) {
 
 // A longer window of a limit with a bound begins another epoch in each region. Else records of loans would end while units that
 // were used under these loans are in the window still.
-func TestLongerWindowsRenewTheEpoch(t *testing.T) {
+func TestLongWorldLongerWindow(t *testing.T) {
 	t.Parallel()
 	onRedises(t, worldOf(windowUnits, time.Second, ", max_overshoot: 0%"), func(w *world) {
 		w.startAll()
@@ -94,7 +94,7 @@ func TestLongerWindowsRenewTheEpoch(t *testing.T) {
 
 // A region that loses its data soon after its window became shorter keeps its share closed for as long as loans that it made
 // before may be used, whether its process has read the file again or was started anew.
-func TestALossAfterAShorterWindow(t *testing.T) {
+func TestLongWorldShorterWindow(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		onRedises(t, worldOf(windowUnits, longWindow, ", max_overshoot: 0%"), func(w *world) {
