@@ -154,20 +154,14 @@ func TestWorldExplainsOtherFiles(t *testing.T) {
 			us.reload()
 			time.Sleep(gossips)
 			says("us-east has another", false, eu, us, ap)
-			for _, to := range []int{0, 2} {
-				w.cut(1, to, true)
-				w.cut(to, 1, true)
-			}
+			w.isolate(1, true)
 			time.Sleep(30 * time.Second)
 			says("us-east has another and is cut off", false, eu, us, ap)
 			w.text = strings.Replace(w.text, other, same, 1)
 			us.reload()
 			time.Sleep(gossips)
 			says("it has the same again, which nobody knows", false, eu, us, ap)
-			for _, to := range []int{0, 2} {
-				w.cut(1, to, false)
-				w.cut(to, 1, false)
-			}
+			w.isolate(1, false)
 			time.Sleep(gossips)
 			says("the cut is healed a moment ago", false, eu, ap)
 			time.Sleep(time.Minute)

@@ -189,10 +189,7 @@ func TestWorldRestartWithOtherWeightsWhileCut(t *testing.T) {
 	onRedises(t, "revision: 1\n"+worldOf(wholeLimit, time.Hour, ""), func(w *world) {
 		w.startAll()
 		eu := w.regions[0]
-		for _, to := range []int{1, 2} {
-			w.cut(0, to, true)
-			w.cut(to, 0, true)
-		}
+		w.isolate(0, true)
 		time.Sleep(10 * time.Second)
 		eu.one().stop()
 

@@ -90,10 +90,7 @@ func TestLongWorldResetEverywhere(t *testing.T) {
 				t.Fatalf("%s admits in spite of the forged usage", p.home.name)
 			}
 		}
-		for other := range 2 {
-			w.cut(2, other, true)
-			w.cut(other, 2, true)
-		}
+		w.isolate(2, true)
 		time.Sleep(2 * time.Second)
 
 		if got := eu.one().resetAll(); got != "eu-west cleared, us-east cleared, ap-south unreached" {
@@ -120,10 +117,7 @@ func TestLongWorldResetEverywhere(t *testing.T) {
 		used := map[*nodeRegion]int64{eu: 7, us: 11}
 		forgotten("after later usage", used)
 
-		for other := range 2 {
-			w.cut(2, other, false)
-			w.cut(other, 2, false)
-		}
+		w.isolate(2, false)
 		w.awaitBy("the hostile process is forgotten", 6*time.Minute, time.Second, w.global)
 		time.Sleep(10 * time.Second)
 		forgotten("after the heal", used)

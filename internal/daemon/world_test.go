@@ -259,3 +259,13 @@ func (w *world) cut(from, to int, yes bool) {
 		}
 	}
 }
+
+// isolate cuts a region off from all others, both ways, or has them meet again.
+func (w *world) isolate(region int, yes bool) {
+	for other := range w.regions {
+		if other != region {
+			w.cut(region, other, yes)
+			w.cut(other, region, yes)
+		}
+	}
+}

@@ -154,7 +154,8 @@ func (s *State) asks() bool {
 	return s.hash.asks || slices.ContainsFunc(slices.Collect(maps.Values(s.primaries)), func(h *hash) bool { return h.asks })
 }
 
-// Pause is how long after the beginning of a turn the next one is due: TurnEvery, and less while processes are asked what they know of a server.
+// Pause is how long after the beginning of a turn the next one is due: TurnEvery, and less
+// while processes are asked what they know of a server.
 func (s *State) Pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

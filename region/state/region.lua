@@ -7,7 +7,8 @@
 --       when another epoch begins: 'another', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
 --       of our last turn that was answered
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first' (TIME of the last known loss of
---       data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began this hash), our value as it was, 1 if this
+--       data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began this
+--       hash), our value as it was, 1 if this
 --       turn began the epoch, what of another server (below), then field and value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty

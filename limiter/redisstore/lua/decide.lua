@@ -7,7 +7,8 @@
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
 --     kind 'l' log | 'w' window | 'g' level, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
---       lives longer by its drain), the longest W (µs; that of a bounded limit as long as it may get), number of limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
+--       lives longer by its drain), the longest W (µs; that of a bounded limit as long as it may get), number of
+--       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
 --       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
 --       order share, epoch (10 digits), TIME until which the share is burnt and when the epoch began, its fence (the first and
 --       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, and the window by this

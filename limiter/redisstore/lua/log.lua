@@ -20,7 +20,8 @@
 -- and a log that ends with a plain element has as many units as elements.
 --
 -- The state of a log in this call, with every field from the start, since a Lua table that grows is slow: key,
--- k (its part of the plan), newest (stamp), now, time (its TIME), offset, kept (the one that was read), stepped (see tick), tail (the newest element), front (the oldest),
+-- k (its part of the plan), newest (stamp), now, time (its TIME), offset, kept (the one that was read), stepped (see tick),
+-- tail (the newest element), front (the oldest),
 -- size, head (stamp of the oldest), all false until known, sum (units admitted so far, false after a plain element), run
 -- ('0' or '', before each cost), from and base (see from), added (units of this call), and at [j] those in the j-th limit's
 -- window before it.

@@ -68,8 +68,9 @@ local rooms = {} -- what remains of each limit, while quick runs
 local outside, latest = {}, {}
 
 -- quick decides a check and replies to it. first is the place before the keys; where a limit is global, ceilings are those
--- of all, and known is the place of the first in ARGV. It returns nil, having written nothing, for whatever is not common: a denial by one of several windows or
--- by a global limit, a counter that does not hold what is known of it, and a log whose header is not that of its plan.
+-- of all, and known is the place of the first in ARGV. It returns nil, having written nothing, for whatever is
+-- not common: a denial by one of several windows or by a global limit, a counter that does not hold what is known of it,
+-- and a log whose header is not that of its plan.
 local function quick(first, plan, ceilings, known)
   local n = 0
   for i = 1, #plan do
