@@ -149,7 +149,7 @@ func (c *Clock) instrument(meter metric.Meter) error {
 		})
 	}
 	gauge("regiond.clock.offset", "s",
-		"Redis TIME minus the host's wall clock; for display, nothing decides on it.", func(r Reading) float64 {
+		"Redis TIME minus the host's wall clock; a region's first process compares it with what the last one noted.", func(r Reading) float64 {
 			return (time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond).Seconds()
 		})
 	gauge("regiond.clock.uncertainty", "s", "How far Redis TIME may be from the estimate, either way.",

@@ -15,5 +15,5 @@
 // as soon as the drift is measured again; another drift up to 2 % is not reported as a step.
 //
 // The package decides nothing: a check reads TIME inside its script. It reads the host's wall clock only to show the
-// difference.
+// difference. What region/state does, which decides by that difference once, when a region's first process starts, is there.
 package clock

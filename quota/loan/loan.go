@@ -52,6 +52,8 @@ type Store struct {
 	Epoch uint32
 	Since int64 // the clock when the epoch began
 	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
+	// Unwatched is for how long no process has watched the clock since then: it may have stepped, so that does not count.
+	Unwatched int64
 	// FastPPM and Drifting are those of a quota.Bound.
 	FastPPM  int64
 	Drifting bool

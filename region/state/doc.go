@@ -4,10 +4,11 @@
 //
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
 //	view ── See, Settle ─▶ │                    topology        JSON of Topology
-//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first
+//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first, unwatched
 //	                       │                    server          run_id, TIME when it was found, entries that are asked
-//	view ◀── Snapshot ─────┤                    boot:instance   TIME, turn, regions received, epoch
-//	clock.Clock ◀── TIME ──┘                hash rl:region:{N} on each other primary: boot:instance alone
+//	view ◀── Snapshot ─────┤                    watched         TIME, and by how much it was ahead of a host's clock
+//	clock.Clock ◀── TIME ──┘                    boot:instance   TIME, turn, regions received, epoch
+//	                                        hash rl:region:{N} on each other primary: the last two alone
 //
 //	state.go     a turn, and what it publishes
 //	hash.go      one hash: the script, and whether its server has lost data
@@ -23,7 +24,7 @@
 // What is not covered: writes after the newest turn of every process, which no entry shows; the usage counters and loans of a
 // partition show them to a process that knows these. The first process and the store lost together, while no peer sends a
 // message that shows an epoch of before: an empty hash opens at once. In a cluster, the time until the next turn after another
-// primary than that of Key was replaced.
+// primary than that of Key was replaced. A step of the clock that the host's clock makes too, while no process runs.
 //
 // Siblings are judged by what they share, not by the network between them. A reader counts by its own clock for how long
 // an entry has not changed, so no clock has to agree with another.

@@ -119,8 +119,7 @@ func (s *State) withhold() bool {
 
 // force puts an epoch in force, and has the clocks of all servers watched under it.
 func (s *State) force(of loan.Store) {
-	s.o.Clock.Watch(of.Epoch)
-	for _, h := range s.primaries {
+	for _, h := range s.hashes() {
 		h.clock.Watch(of.Epoch)
 	}
 	s.inForce.Store(&of)
@@ -157,13 +156,14 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 }
 
 // read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
-// turn before. Then renew says what is still to be done.
-func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store) error {
+// turn before. unwatched is that of State, and sure is false while the next sample of the clock may show it better. Then renew
+// says what is still to be done.
+func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
 	var now loan.Store
 	var began uint32
-	if n, err := fmt.Sscanf(r.epoch, "%d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began); n == 2 && now.Epoch != 0 { // an earlier release's
+	if n, err := fmt.Sscanf(r.epoch, "%d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched); n == 2 && now.Epoch != 0 { // an earlier release's
 		now.Since = now.Lost
-	} else if n != 3 && err != nil || now.Epoch == 0 {
+	} else if n < 3 && err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
 	e.first = began
@@ -172,7 +172,7 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 		e.renew = keep
 	}
 	if now.Epoch != e.store.Epoch {
-		e.confirmed = r.began || !first // since our first turn we watch the clock
+		e.confirmed = !first || r.began && sure // since our first turn we watch the clock
 		if r.began || !first && (e.renew == another || now.Lost != e.store.Lost) {
 			e.renew = keep
 		}
@@ -188,11 +188,13 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store)
 	}
 	e.store, e.top = now, max(e.top, now.Epoch)
 	switch e.renew = max(e.renew, due(r.lost && !noted || back, r.step)); {
-	case e.renew != keep || e.confirmed:
+	case e.renew != keep || e.confirmed && !first:
+	case e.confirmed: // another server took over
+		e.renew = unwatched()
 	case e.watched(others):
 		e.confirmed = true
-	case first && !recent(r.us, others) || at-e.since > GoneAfter:
-		e.renew = another
+	case sure && !recent(r.us, others) || at-e.since > GoneAfter:
+		e.renew = max(another, unwatched())
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ type hash struct {
 	us    int64        // TIME then, and our time when it was sent
 	at    time.Duration
 	asks  bool // it is another server, and processes are asked whether it has all that they know
+	// watched is the server's clock as the last process saw it that watched it: TIME, and by how much that was ahead of the
+	// process's host's clock.
+	watched string
 }
 
 // reply is what region.lua found.
@@ -46,15 +49,15 @@ type reply struct {
 // exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
 func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
 	sent, at := h.clock.Now(), s.o.Now()
-	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn})...)
+	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn, s.watching(h)})...)
 	if err != nil {
 		return nil, err
 	}
 	words, ok := texts(raw)
-	if !ok || len(words) < 6 || len(words)%2 == 1 {
+	if !ok || len(words) < 7 || len(words)%2 == 0 {
 		return nil, fmt.Errorf("unexpected reply of the region script: %.80v", raw)
 	}
-	r := &reply{topology: words[1], epoch: words[2], own: words[3], began: words[4] != "", asked: words[5], entries: words[6:]}
+	r := &reply{topology: words[1], epoch: words[2], own: words[3], began: words[4] != "", asked: words[5], entries: words[7:]}
 	if r.us, err = strconv.ParseInt(words[0], 10, 64); err != nil {
 		return nil, fmt.Errorf("unexpected TIME of the region script: %w", err)
 	}
@@ -71,9 +74,41 @@ func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string,
 			s.o.OnLoss()
 		}
 	}
-	h.turn, h.us, h.at = turn, r.us, at
+	h.turn, h.us, h.at, h.watched = turn, r.us, at, words[6]
 	return r, nil
 }
+
+// watching is what watched becomes: by how much a server's clock is ahead of this host's, µs. It is "" while this process does
+// not watch that clock, or does not know it well enough.
+func (s *State) watching(h *hash) string {
+	r := h.clock.Reading()
+	if !s.epoch.confirmed || !r.Valid || r.Uncertainty > clock.Unseen {
+		return ""
+	}
+	return strconv.FormatInt(r.NowUS-s.o.HostUS(), 10)
+}
+
+// unwatched is the renewal that is due after a time in which no process watched the clocks: data count as lost if one has come
+// further than this host's since, beyond what windows allow for.
+func (s *State) unwatched() renewal {
+	for _, h := range s.hashes() {
+		var at, was int64
+		if n, _ := fmt.Sscanf(h.watched, "%d %d", &at, &was); n < 2 { // none ever did
+			continue
+		}
+		now := h.clock.Reading().NowUS
+		allowed := max(0, now-at) / 1_000_000 * allowedPPM
+		if ahead := time.Duration(now-s.o.HostUS()-was-allowed) * time.Microsecond; s.epoch.blame(false, ahead) {
+			s.o.Logger.Warn("while no process of the region ran the redis clock came further than this host's; what was counted may have aged early",
+				"key", h.key, "ahead", ahead)
+			return lost
+		}
+	}
+	return keep
+}
+
+// hashes are those on all servers.
+func (s *State) hashes() []*hash { return append(slices.Collect(maps.Values(s.primaries)), &s.hash) }
 
 func texts(reply any) ([]string, bool) {
 	list, ok := reply.([]any)
@@ -151,7 +186,7 @@ func (s *State) watchPrimaries(ctx context.Context) {
 
 // asks reports whether processes of the region are asked what they know of a server. The lock is held.
 func (s *State) asks() bool {
-	return s.hash.asks || slices.ContainsFunc(slices.Collect(maps.Values(s.primaries)), func(h *hash) bool { return h.asks })
+	return slices.ContainsFunc(s.hashes(), func(h *hash) bool { return h.asks })
 }
 
 // Pause is how long after the beginning of a turn the next one is due: TurnEvery, and less

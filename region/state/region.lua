@@ -5,11 +5,12 @@
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
 --       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
 --       when another epoch begins: 'another', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
---       of our last turn that was answered
--- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first' (TIME of the last known loss of
---       data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began this
---       hash), our value as it was, 1 if this
---       turn began the epoch, what of another server (below), then field and value of each other process
+--       of our last turn that was answered; by how much TIME is ahead of our host's clock, µs ('' = we do not watch TIME yet)
+-- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched' (TIME of the last known
+--       loss of data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began
+--       this hash; for how long nobody has watched TIME since the loss, µs), our value as it was, 1 if this turn began the
+--       epoch, what of another server (below), 'TIME ahead' of the last turn of a process that watches TIME as it was, then
+--       field and value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
 -- hash, gives no number again, unless it starts within a second, or TIME is behind what it was then.
@@ -25,7 +26,7 @@ local GONE = 4000000 -- µs: state.GoneAfter; older than the newest entry by so 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local all = redis.call('HGETALL', KEYS[1])
-local reply, written, newest = { string.format('%.0f', now), '', '', '', '', '' }, {}, 0
+local reply, written, newest = { string.format('%.0f', now), '', '', '', '', '', '' }, {}, 0
 local server = ''
 for i = 1, #all, 2 do
   local field, value = all[i], all[i + 1]
@@ -35,6 +36,8 @@ for i = 1, #all, 2 do
     reply[3] = value
   elseif field == 'server' then
     server = value
+  elseif field == 'watched' then
+    reply[7] = value
   else
     local at = tonumber(string.match(value, '^%d+'))
     written[field], newest = at, math.max(newest, at or 0)
@@ -53,7 +56,7 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   reply[2] = ARGV[4]
 end
 local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)')
-local first = string.match(reply[3], '^%S+ %S+ %S+ (%d+)$')
+local first, unwatched = string.match(reply[3], '^%S+ %S+ %S+ (%d+) ?(%d*)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -85,16 +88,21 @@ else
   local value = run .. ' ' .. since .. left
   if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
+    local before = lost
     if renew == 'lost' or reply[3] == '' and (ARGV[5] ~= '' or ARGV[6] ~= '0') then lost = reply[1] end
     if renew == 'reopen' then lost = '-' .. reply[1] end
     if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end
+    local at = string.match(reply[7], '^%d+') or now
+    unwatched = lost == before and tonumber(lost or 0) > 0 and tonumber('0' .. (unwatched or '')) + math.max(0, now - at) or 0
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     if reply[3] == '' then first = string.format('%.0f', number) end
-    reply[3], reply[5] = string.format('%.0f ', number) .. (lost or 0) .. ' ' .. reply[1] .. ' ' .. (first or 0), '1'
+    reply[3] = string.format('%.0f %s %s %s %.0f', number, lost or 0, reply[1], first or 0, unwatched)
+    reply[5] = '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
   end
   redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])
+  if ARGV[9] ~= '' then redis.call('HSET', KEYS[1], 'watched', string.format('%.0f ', now) .. ARGV[9]) end
 end
 return reply

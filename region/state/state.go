@@ -65,6 +65,7 @@ type Options struct {
 	// Alone says that this process exchanges usage with none: no other counts on it, and no topology is in force.
 	Alone  bool
 	Now    func() time.Duration // this process's monotonic clock
+	HostUS func() int64         // its host's clock, µs; nil: time.Now
 	OnLoss func()               // is called with each loss of data that this process notices; it may be nil
 	Logger *slog.Logger
 }
@@ -120,6 +121,9 @@ type Snapshot struct {
 func New(o Options) *State {
 	if o.Clock == nil {
 		o.Clock, _ = clock.New(clock.Options{Now: o.Now, Logger: o.Logger}) // fails only with a Meter
+	}
+	if o.HostUS == nil {
+		o.HostUS = func() int64 { return time.Now().UnixMicro() }
 	}
 	s := &State{o: o, turns: make(chan struct{}, 1), hash: hash{key: Key, clock: o.Clock}, primaries: map[string]*hash{}}
 	s.snapshot.Store(&Snapshot{})
@@ -219,9 +223,9 @@ func (s *State) Leave() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
-	for _, key := range append([]string{Key}, slices.Collect(maps.Keys(s.primaries))...) {
-		if _, err := s.o.Eval(ctx, script, key, s.field(), "", "", "", "", "", "", 0); err != nil {
-			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", key, "error", err)
+	for _, h := range s.hashes() {
+		if _, err := s.o.Eval(ctx, script, h.key, s.field(), "", "", "", "", "", "", 0, ""); err != nil {
+			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", h.key, "error", err)
 		}
 	}
 }
@@ -314,7 +318,8 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 	s.text = r.topology
 	s.observe(r.entries)
 	now := s.o.Now()
-	if err := s.epoch.read(r, now-before, now, s.others()); err != nil {
+	sure := s.hash.watched == "" || s.hash.clock.Reading().Uncertainty <= clock.Unseen/2
+	if err := s.epoch.read(r, now-before, now, s.others(), sure, s.unwatched); err != nil {
 		return 0, false, err
 	}
 	if s.withhold() {
@@ -347,7 +352,7 @@ func (s *State) memoryUS() int64 {
 	if s.o.TimeUS != nil {
 		return s.o.TimeUS()
 	}
-	return time.Now().UnixMicro()
+	return s.o.HostUS()
 }
 
 func (s *State) parse() (*Topology, error) {
@@ -397,7 +402,7 @@ const allowedPPM = 500
 
 // paced is an epoch with the rate of the store's clock, that of the fastest primary; none where one cannot be allowed for.
 func (s *State) paced(of loan.Store) loan.Store {
-	for _, h := range append(slices.Collect(maps.Values(s.primaries)), &s.hash) {
+	for _, h := range s.hashes() {
 		drift := h.clock.Reading().Drift
 		if drift.Excessive() {
 			return loan.Store{Drifting: true}

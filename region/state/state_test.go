@@ -32,7 +32,9 @@ type shared struct {
 	redis *miniredis.Miniredis
 	away  atomic.Bool
 	ahead atomic.Int64 // ns of true time
+	hosts atomic.Int64 // the same of the clock of the host on which processes run
 	runs  atomic.Int64 // servers that have taken over
+	slow  atomic.Int64 // ns that the first call since takes on its way to the server
 
 	mu         sync.Mutex   // one script at a time, each at its server's time
 	awayFor    atomic.Value // the instance that alone does not reach it
@@ -94,6 +96,9 @@ func (s *shared) eval(ctx context.Context, script, key string, args ...any) (any
 		}
 		ahead = &s.otherAhead
 	}
+	if key == state.Key {
+		time.Sleep(time.Duration(s.slow.Swap(0)))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.redis.SetTime(time.Now().Add(time.Duration(ahead.Load())))
@@ -129,6 +134,7 @@ func (s *shared) join(instance string) (st *state.State, run func() (stop func()
 			return s.eval(ctx, script, key, args...)
 		},
 		Now: func() time.Duration { return time.Since(began) }, Logger: slog.New(slog.DiscardHandler),
+		HostUS: func() int64 { return time.Now().Add(time.Duration(s.hosts.Load())).UnixMicro() },
 	})
 	return st, func() func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -406,7 +412,7 @@ func TestAlone(t *testing.T) {
 		time.Sleep(state.TurnEvery / 2) // between two turns of the other
 		s.redis.FlushAll()
 		alone.Turn(context.Background())
-		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch", "server"}) {
+		if fields, _ := s.redis.HKeys(state.Key); losses != 1 || !slices.Equal(fields, []string{"alone:7:two", "epoch", "server", "watched"}) {
 			t.Errorf("%d losses, and the hash has %q", losses, fields)
 		}
 		alone.Leave()

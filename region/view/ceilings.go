@@ -232,7 +232,7 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 	}
 	of := c.o.Store()
 	if b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting; of.Lost > 0 {
-		b.BurntUntilUS = of.Lost + c.keep(l).Microseconds()
+		b.BurntUntilUS = of.Lost + of.Unwatched + c.keep(l).Microseconds()
 	}
 	return b, true
 }

@@ -25,8 +25,9 @@
 // In half of the worlds processes also lend and return at random, in half all of a region
 // tend. `go run ./test/sim/cmd/rules` takes out one rule at a time.
 //
-// Not played, since nothing in the product can notice it: a store that is emptied, and a clock that steps forward, while
-// no process of the region watches. The last process that watches takes a turn before it ends or freezes. A clock steps
+// Not played, since nothing in the product can notice it: a store that is emptied while no process of the region watches, and a
+// clock that steps forward while those that run do not, or together with the hosts' clocks. Those differ by 10 ms at most. The
+// last process that watches takes a turn before it ends or freezes. A clock steps
 // by 100 ms or less once a minute at most: the judge allows for one such step. A server that takes over is known by its
 // run_id, which the first call on it finds; calls and turns take 3 ms, and now and then up to 200 ms. Redis's own scripts
 // are not run: limitertest holds memstore to them. The operator follows

@@ -68,10 +68,10 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 	now := d.nowUS()
 	time := strconv.FormatInt(now, 10)
 	began, asked := "", ""
-	topology, epoch, own := d.state.get("topology"), d.state.get("epoch"), d.state.get(arg(0))
+	topology, epoch, own, watched := d.state.get("topology"), d.state.get("epoch"), d.state.get(arg(0)), d.state.get("watched")
 	written, others := pairs{}, []any{}
 	for _, f := range slices.Clone(d.state) {
-		if f[0] == "topology" || f[0] == "epoch" || f[0] == "server" {
+		if f[0] == "topology" || f[0] == "epoch" || f[0] == "server" || f[0] == "watched" {
 			continue
 		}
 		written = append(written, f)
@@ -98,11 +98,14 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 		last, _ := args[7].(int64)
 		asked, renew = d.server(arg(0), own, written, renew, last, now)
 		if epoch == "" || renew != "" {
-			epoch, began = renewed(epoch, arg(4), arg(5), renew, now), "1"
+			epoch, began = renewed(epoch, arg(4), arg(5), renew, watched, now), "1"
 		}
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
+		if arg(8) != "" {
+			d.state = d.state.set("watched", time+" "+arg(8))
+		}
 	}
-	return append([]any{time, topology, epoch, own, began, asked}, others...), nil
+	return append([]any{time, topology, epoch, own, began, asked, watched}, others...), nil
 }
 
 // server is what a turn finds of the server, and how it renews the epoch then. last is the number of the process's last turn
@@ -154,9 +157,10 @@ func numberOf(text string) int64 {
 }
 
 // renewed is the epoch that follows on one, after a turn that knew one and the largest that ever was.
-func renewed(epoch, known, top, renew string, now int64) string {
+func renewed(epoch, known, top, renew, watched string, now int64) string {
 	_, lost, _ := strings.Cut(epoch, " ")
 	at := numberOf(lost)
+	before := at
 	switch {
 	case renew == "lost" || epoch == "" && (known != "" || top != "0"):
 		at = now
@@ -164,12 +168,18 @@ func renewed(epoch, known, top, renew string, now int64) string {
 		at = -now
 	}
 	at = max(-now, min(at, now)) // by a clock that was ahead then
-	next, words := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), strings.Fields(epoch)
-	first := next
+	next, words := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), append(strings.Fields(epoch), "", "", "", "", "")
+	first, unwatched := next, int64(0)
 	if epoch != "" {
-		first = numberOf(append(words, "", "", "", "")[3])
+		first = numberOf(words[3])
 	}
-	return fmt.Sprintf("%d %d %d %d", next, at, now, first)
+	if at == before && at > 0 {
+		unwatched = numberOf(words[4])
+		if watched != "" {
+			unwatched += max(0, now-numberOf(watched))
+		}
+	}
+	return fmt.Sprintf("%d %d %d %d %d", next, at, now, first, unwatched)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

@@ -63,7 +63,7 @@ func TestDurable(t *testing.T) {
 				born := now
 				processes = append(processes, state.New(state.Options{
 					Members: members.New(quota.Process{Region: "a", Instance: fmt.Sprint(len(processes)), Boot: us()}),
-					Eval:    eval, Now: func() time.Duration { return now - born },
+					Eval:    eval, Now: func() time.Duration { return now - born }, HostUS: func() int64 { return startUS + now.Microseconds() },
 					Logger: slog.New(slog.DiscardHandler),
 				}))
 				revision += dice.Int64N(2)
@@ -105,7 +105,7 @@ func serverOf(t *testing.T, run *int) *miniredis.Miniredis {
 func sorted(reply any) []any {
 	words := reply.([]any)
 	var entries [][2]any
-	for i := 6; i+1 < len(words); i += 2 {
+	for i := 7; i+1 < len(words); i += 2 {
 		entries = append(entries, [2]any{words[i], words[i+1]})
 	}
 	slices.SortFunc(entries, func(a, b [2]any) int {
@@ -114,7 +114,7 @@ func sorted(reply any) []any {
 		}
 		return 1
 	})
-	all := slices.Clone(words[:6])
+	all := slices.Clone(words[:7])
 	for _, e := range entries {
 		all = append(all, e[0], e[1])
 	}

@@ -50,7 +50,7 @@ func (d *lending) open() (err error) {
 	}
 	d.fenced = limitertest.Watched{Store: &p.region.store, Clock: seen}
 	d.state = state.New(state.Options{
-		Members: p.members, Eval: d.eval, Clock: seen, Now: p.now, Logger: w.log,
+		Members: p.members, Eval: d.eval, Clock: seen, Now: p.now, HostUS: p.hostUS, Logger: w.log,
 	})
 	d.tender, err = loans.New(loans.Options{
 		Self: p.self, Now: p.now, Store: d, Send: d.send, Bound: d.bound, Processes: d.siblings,

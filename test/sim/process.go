@@ -69,6 +69,14 @@ func (p *process) timeUS() int64 {
 // now is the process's monotonic clock.
 func (p *process) now() time.Duration { return p.region.w.now - p.born }
 
+// hostUS is the clock of the process's host: it shows true time, less what is left after its synchronisation.
+func (p *process) hostUS() int64 {
+	return startUS + p.region.w.now.Microseconds() + int64(p.number%5-2)*hostsApartUS
+}
+
+// hostsApartUS is by how much the clocks of hosts differ, at most four times.
+const hostsApartUS = 2500
+
 // start has a process serve a region from now on.
 func (s *simRegion) start(instance string) (*process, error) {
 	w := s.w

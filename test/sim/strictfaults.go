@@ -142,6 +142,11 @@ func strictFaults() []strictFault {
 			})
 			f.At(a.begins+time.Millisecond+f.span(time.Second), func() { f.step(a.i, by) })
 		}},
+		{word: "unwatched", name: "steps while no process of a region runs", aimed: true, plan: func(f *StrictPlan, a strictAt) {
+			by, down := f.stepBy(), 5*time.Millisecond+f.span(8*time.Second)
+			f.At(a.begins, func() { f.killAll(a.i, f.now+down) })
+			f.At(a.begins+time.Millisecond+f.span(down-2*time.Millisecond), func() { f.step(a.i, by) })
+		}},
 	}
 }
 
@@ -183,11 +188,11 @@ func (f *StrictPlan) stepBy() time.Duration {
 }
 
 // step steps a clock: by as little as nothing follows upon once in a while, since the judge allows for one such step in a
-// window; by more forward while somebody may notice.
+// window; by more forward while somebody may notice, or nobody runs: then the next to start does.
 func (f *StrictPlan) step(place int, by time.Duration) {
 	r := f.regions[place]
 	switch {
-	case by.Abs() <= unseen && f.now-r.slid < slideEvery, by > unseen && !r.whole():
+	case by.Abs() <= unseen && f.now-r.slid < slideEvery, by > unseen && len(r.processes) > 0 && !r.whole():
 		return
 	case by.Abs() <= unseen:
 		r.slid = f.now

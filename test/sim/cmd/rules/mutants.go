@@ -52,7 +52,8 @@ func mutants() []mutant {
 		{name: "a clock that stepped forward closes nothing", file: epochFile, from: "	case loss || step > clock.Unseen:\n", to: "	case step > clock.Unseen:\n		return another\n	case loss:\n"},
 		{name: "calls have no fence", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return 0, 0, true"},
 		{name: "calls have a fence against steps back alone", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return r.NowUS - (r.Uncertainty + Unseen).Microseconds(), 0, true"},
-		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = r.began || !first //", to: "e.confirmed = true //"},
+		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = !first || r.began && sure //", to: "e.confirmed = true //"},
+		{name: "a step that nobody watched is not noticed", file: epochFile, only: "unwatched", from: "e.renew = max(another, unwatched())", to: "e.renew = another"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= c.keep(l) {", to: "if h.floor == nil || now > h.until {"},
 	}

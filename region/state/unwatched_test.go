@@ -1,0 +1,196 @@
+package state_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/region/state"
+)
+
+// A step of a clock that no process watched is found by the first that starts, by its host's clock: what was counted before may
+// have aged early. Each row is what happens before, while and after no process runs, and whether the region's data count as
+// lost then.
+func TestUnwatchedStep(t *testing.T) {
+	const hour = int64(time.Hour)
+	nothing := func(*shared) {}
+	for _, row := range []struct {
+		name          string
+		before, while func(s *shared)
+		lost          bool
+	}{
+		{"nothing", nothing, nothing, false},
+		{"an hour forward", nothing, func(s *shared) { s.ahead.Add(hour) }, true},
+		{"an hour back", nothing, func(s *shared) { s.ahead.Add(-hour) }, false},
+		{"60 ms forward", nothing, func(s *shared) { s.ahead.Add(60e6) }, true},
+		{"40 ms forward", nothing, func(s *shared) { s.ahead.Add(40e6) }, false},
+		{"as fast as windows allow for", nothing, func(s *shared) { time.Sleep(10 * time.Minute); s.ahead.Add(3e8) }, false},
+		{"faster", nothing, func(s *shared) { time.Sleep(10 * time.Minute); s.ahead.Add(4e8) }, true},
+		{"another server, which is ahead", nothing, func(s *shared) { s.runs.Add(1); s.ahead.Add(hour) }, true},
+		{"another server", nothing, func(s *shared) { s.runs.Add(1) }, false},
+		{"another primary an hour forward", nothing, func(s *shared) { s.otherAhead.Add(hour) }, true},
+		{"a host that is an hour behind", nothing, func(s *shared) { s.hosts.Add(-hour) }, true},
+		{"a host that is an hour ahead", nothing, func(s *shared) { s.hosts.Add(hour) }, false},
+		{"host and redis an hour forward", nothing, func(s *shared) { s.hosts.Add(hour); s.ahead.Add(hour) }, false},
+		{"the host's clock was set back while a process ran", func(s *shared) { s.hosts.Add(-hour) }, nothing, false},
+		{"redis's clock was set back while a process ran", func(s *shared) { s.ahead.Add(-hour) }, nothing, false},
+		{"a slow way to redis", nothing, func(s *shared) { s.slow.Store(140e6) }, false},
+		{"a slow way to redis, and an hour forward", nothing, func(s *shared) { s.slow.Store(140e6); s.ahead.Add(hour) }, true},
+	} {
+		for _, dies := range []bool{false, true} {
+			inBubble(t, func(s *shared) {
+				s.restart(func() {
+					time.Sleep(time.Minute)
+					row.before(s)
+					time.Sleep(3 * state.TurnEvery)
+				}, dies)
+				row.while(s)
+				one, stop := s.start("two")
+				time.Sleep(2*state.GoneAfter + 2*state.TurnEvery)
+				got, cause := one.Store(), state.Unknown
+				switch {
+				case dies && s.runs.Load() > 0: // nobody can say what the other server lacks
+					cause = state.Lost
+				case row.lost:
+					cause = state.Stepped
+				}
+				if got.Epoch == 0 || (got.Lost != 0) != (cause != state.Unknown) {
+					t.Errorf("%s, killed %v: the epoch is %+v", row.name, dies, got)
+				}
+				if one.Cause() != cause {
+					t.Errorf("%s, killed %v: the cause is %d", row.name, dies, one.Cause())
+				}
+				stop()
+				next, stop := s.start("two") // on the same host
+				defer stop()
+				time.Sleep(2*state.GoneAfter + 2*state.TurnEvery)
+				if again := next.Store(); again.Epoch <= got.Epoch || again.Lost != got.Lost {
+					t.Errorf("%s, killed %v: the epoch was %+v, and after another start is %+v", row.name, dies, got, again)
+				}
+			})
+		}
+	}
+}
+
+// A process that starts beside one that lives goes by what that one has watched, whatever its own host's clock shows.
+func TestHostsThatDiffer(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, stop := s.start("one")
+		defer stop()
+		time.Sleep(time.Minute)
+		before := one.Store()
+		s.hosts.Add(-int64(time.Hour))
+		two, stopTwo := s.start("two")
+		defer stopTwo()
+		time.Sleep(2 * state.GoneAfter)
+		if one.Store() != before || two.Store() != before {
+			t.Errorf("the epoch was %+v, and is %+v and %+v", before, one.Store(), two.Store())
+		}
+	})
+}
+
+// A burn lasts as long as it must by what processes watched: no step of a clock ends it, forward or back, nor one that nobody
+// can find since the host's clock stepped along.
+func TestStepsWhileBurnt(t *testing.T) {
+	const hour = int64(time.Hour)
+	for _, row := range []struct {
+		name    string
+		down    time.Duration // for how long no process runs
+		happens func(s *shared)
+		left    time.Duration // at most, more of the burn than without
+	}{
+		{"nothing", 0, func(*shared) {}, 0},
+		{"an hour forward", 0, func(s *shared) { s.ahead.Add(hour) }, time.Minute + 5*time.Second},
+		{"an hour back", 0, func(s *shared) { s.ahead.Add(-hour) }, time.Minute + 5*time.Second},
+		{"ten seconds back", 0, func(s *shared) { s.ahead.Add(-10e9) }, 10 * time.Second},
+		{"no process for ten minutes", 10 * time.Minute, func(*shared) {}, 10*time.Minute + 2*time.Second},
+		{"an hour forward while no process runs", time.Minute, func(s *shared) { s.ahead.Add(hour) }, 2*time.Minute + 15*time.Second},
+		{"host and redis an hour forward while no process runs", time.Minute, func(s *shared) {
+			s.hosts.Add(hour)
+			s.ahead.Add(hour)
+		}, time.Minute + 2*time.Second},
+		{"host and redis an hour back while no process runs", time.Minute, func(s *shared) {
+			s.hosts.Add(-hour)
+			s.ahead.Add(-hour)
+		}, 2*time.Minute + 10*time.Second},
+	} {
+		inBubble(t, func(s *shared) {
+			one, stop := s.start("one")
+			time.Sleep(time.Minute)
+			s.redis.FlushAll()
+			began := time.Now()
+			time.Sleep(time.Minute)
+			if row.down > 0 {
+				stop()
+			}
+			time.Sleep(row.down / 2)
+			row.happens(s)
+			time.Sleep(row.down / 2)
+			if row.down > 0 {
+				one, stop = s.start("one")
+			}
+			defer stop()
+			time.Sleep(3 * state.TurnEvery)
+			got, us := one.Store(), time.Now().UnixMicro()+s.ahead.Load()/1000
+			counted := time.Duration(us-got.Lost-got.Unwatched) * time.Microsecond
+			if most := time.Since(began); got.Lost == 0 || counted > most-row.down || counted < most-row.left-2*state.TurnEvery {
+				t.Errorf("%s: %v after the loss it counts as %v ago: %+v", row.name, most, counted, got)
+			}
+		})
+	}
+}
+
+// All processes of a region find a step, each by its own turn, and so may one that starts: each renews the epoch once at most. No
+// shift of the clock is kept that two of them could apply, so a turn later they have the same epoch, and keep it.
+func TestStepIsNoticedByAll(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		inBubble(t, func(s *shared) {
+			names := []string{"one", "two", "three"}
+			var all []*state.State
+			for _, name := range names {
+				st, stop := s.start(name)
+				defer stop()
+				all = append(all, st)
+				time.Sleep(state.TurnEvery / 4)
+			}
+			time.Sleep(time.Minute)
+			before := all[0].Store()
+			s.ahead.Add(int64(by))
+			late, stop := s.start("late") // it saw nothing of the clock before
+			defer stop()
+			time.Sleep(2 * state.TurnEvery)
+			first := all[0].Store()
+			time.Sleep(time.Minute)
+			for _, st := range append(all, late) {
+				if st.Store() != first {
+					t.Errorf("%v: the epoch was %+v, then %+v, and is %+v", by, before, first, st.Store())
+				}
+			}
+			if more := first.Epoch - before.Epoch; by < 0 && more > uint32(len(names)+1) || (first.Lost != 0) != (by > 0) {
+				t.Errorf("%v: the epoch was %+v, and is %+v", by, before, first)
+			}
+		})
+	}
+}
+
+// restart runs a process for as long as f, and ends it: as it leaves, or as it is killed.
+func (s *shared) restart(f func(), dies bool) {
+	_, stop := s.start("one")
+	f()
+	s.away.Store(dies) // then its entry stays
+	stop()
+	s.away.Store(false)
+}
+
+// start has a process run.
+func (s *shared) start(instance string) (st *state.State, stop func()) {
+	s.t.Helper()
+	st, run := s.join(instance)
+	if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
+		s.t.Fatal(err)
+	}
+	if got := st.Store(); got.Lost == 0 && got.Unwatched != 0 {
+		s.t.Errorf("nothing is lost, and the epoch is %v", got)
+	}
+	return st, run()
+}
