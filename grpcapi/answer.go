@@ -6,14 +6,12 @@ import (
 	"strings"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi/answer"
@@ -31,35 +29,49 @@ const (
 	reasonTenant = "foreign_tenant"
 )
 
-// refusal is the answer to a request that nothing was asked about.
-func (c *call) refusal(r *ratelimit.RateLimitRequest, reason string) *ratelimit.RateLimitResponse {
-	return &ratelimit.RateLimitResponse{
-		OverallCode:          over,
-		Statuses:             []*ratelimit.RateLimitResponse_DescriptorStatus{{Code: over, DurationUntilReset: wholeSeconds(unknownWait)}},
-		ResponseHeadersToAdd: []*core.HeaderValue{{Key: "Retry-After", Value: "1"}, {Key: answer.IDHeader, Value: c.id.String()}},
-		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-			"policy": domainName(r), "id": structpb.NewStringValue(c.id.String()), "reason": structpb.NewStringValue(reason),
-			"retry_after_ms": structpb.NewNumberValue(float64(unknownWait.Milliseconds())),
-		}},
-	}
-}
+// The fields of an envoy.service.ratelimit.v3.RateLimitResponse.
+const (
+	overallCode     = 1
+	statuses        = 2
+	headersToAdd    = 3
+	dynamicMetadata = 6
+)
 
-// domainName is the domain of a request as text, which it need not be.
-func domainName(r *ratelimit.RateLimitRequest) *structpb.Value {
-	return structpb.NewStringValue(strings.ToValidUTF8(r.GetDomain(), "\uFFFD"))
+// refusal is the answer to a request that nothing was asked about.
+func (c *call) refusal(r *ratelimit.RateLimitRequest, reason string) message {
+	c.refused = true
+	a := make(message, 0, room)
+	a.number(overallCode, uint64(over))
+	at := a.begin(statuses)
+	a.number(statusCode, uint64(over))
+	a.wholeSeconds(statusReset, unknownWait)
+	a.end(at)
+	a.header(headersToAdd, "Retry-After", "1")
+	a.header(headersToAdd, answer.IDHeader, c.id.String())
+	at = a.begin(dynamicMetadata)
+	a.property("policy", r.GetDomain())
+	a.property("id", c.id.String())
+	a.property("reason", reason)
+	a.quantity("retry_after_ms", float64(unknownWait.Milliseconds()))
+	a.end(at)
+	return a
 }
 
 // answer is what Envoy gets. d is nil for an unknown domain.
-func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) *ratelimit.RateLimitResponse {
-	a := &ratelimit.RateLimitResponse{OverallCode: ok, Statuses: make([]*ratelimit.RateLimitResponse_DescriptorStatus, len(v.cells))}
+func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) message {
+	c.refused = v.refused
+	a, code := make(message, 0, room), ok
 	if v.refused {
-		a.OverallCode = over
+		code = over
 	}
+	a.number(overallCode, uint64(code))
 	merged := quota.Decision{Allowed: !v.refused, Basis: v.basis, Mode: v.mode, Reason: v.reason}
 	var headline *cell
 	for i := range v.cells {
 		own := &v.cells[i]
-		a.Statuses[i] = own.status(v)
+		at := a.begin(statuses)
+		own.status(&a, v)
+		a.end(at)
 		if own.free {
 			c.metrics.refunds.Add(1)
 		}
@@ -80,13 +92,15 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	var fields answer.Fields
 	fields.RateLimit(&merged, answer.Input{Headers: c.settings.Headers, Jitter: c.Jitter(), NowUS: c.start.UnixMicro(), Denied: v.refused})
 	for _, f := range fields {
-		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: f.Name, Value: f.Value})
+		a.header(headersToAdd, f.Name, f.Value)
 	}
 	merged.ID = c.id
 	if v.refused {
-		c.deny(a, v, merged.Policy)
+		c.deny(&a, v, merged.Policy)
 	}
-	a.DynamicMetadata = c.metadata(d, r, v, &merged, headline)
+	at := a.begin(dynamicMetadata)
+	c.metadata(&a, d, r, v, &merged, headline)
+	a.end(at)
 	if c.span != nil {
 		c.span.SetAttributes(attribute.String("regiond.policy", merged.Policy), attribute.String("regiond.decision", merged.Label()),
 			attribute.String("regiond.basis", v.basis.String()), attribute.String("regiond.mode", v.mode.String()))
@@ -95,96 +109,112 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 }
 
 // deny adds to a refusal who refused, and passes it on to Options.Denied.
-func (c *call) deny(a *ratelimit.RateLimitResponse, v *verdict, policy string) {
+func (c *call) deny(a *message, v *verdict, policy string) {
 	d := v.denial()
 	d.ID, d.Policy = c.id, policy
-	a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: answer.IDHeader, Value: c.id.String()})
+	a.header(headersToAdd, answer.IDHeader, c.id.String())
 	if s := d.DeniedBy(); s != nil {
-		a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: answer.LimitHeader, Value: s.Limit.Name})
+		a.header(headersToAdd, answer.LimitHeader, s.Limit.Name)
 	}
 	if c.Denied != nil {
 		c.Denied(&d)
 	}
 }
 
-// status is that of one descriptor, of which Envoy makes its own header fields.
-func (c *cell) status(v *verdict) *ratelimit.RateLimitResponse_DescriptorStatus {
-	s := &ratelimit.RateLimitResponse_DescriptorStatus{Code: ok}
+// The fields of a RateLimitResponse.DescriptorStatus, and of its RateLimit.
+const (
+	statusCode      = 1
+	statusLimit     = 2
+	statusRemaining = 3
+	statusReset     = 4
+
+	limitPerUnit    = 1
+	limitUnit       = 2
+	limitName       = 3
+	limitMultiplier = 4
+)
+
+// status appends that of one descriptor, of which Envoy makes its own header fields.
+func (c *cell) status(m *message, v *verdict) {
 	switch {
 	case c.rule == nil:
-		return s
+		m.number(statusCode, uint64(ok))
+		return
 	case c.rule.Unlimited:
-		s.LimitRemaining = math.MaxUint32
-		return s
+		m.number(statusCode, uint64(ok))
+		m.number(statusRemaining, math.MaxUint32)
+		return
+	case v.refuses(c):
+		m.number(statusCode, uint64(over))
+	default:
+		m.number(statusCode, uint64(ok))
 	}
-	s.CurrentLimit = &ratelimit.RateLimitResponse_RateLimit{
-		RequestsPerUnit: c.rule.PerUnit, Unit: ratelimit.RateLimitResponse_RateLimit_Unit(c.rule.Unit), Name: c.rule.Name,
-	}
+	at := m.begin(statusLimit)
+	m.number(limitPerUnit, uint64(c.rule.PerUnit))
+	m.number(limitUnit, uint64(c.rule.Unit)) //nolint:gosec // an enumeration's
+	m.text(limitName, c.rule.Name)
 	if c.rule.Multiplier > 1 {
-		s.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(c.rule.Multiplier)
+		within := m.begin(limitMultiplier)
+		m.number(1, uint64(c.rule.Multiplier))
+		m.end(within)
 	}
-	if v.refuses(c) {
-		s.Code = over
-	}
+	m.end(at)
 	if c.over {
-		s.DurationUntilReset = wholeSeconds(max(c.state.RetryAfter, 1))
-		return s
+		m.wholeSeconds(statusReset, max(c.state.RetryAfter, 1))
+		return
 	}
-	s.LimitRemaining = clip32(c.state.Remaining)
-	s.DurationUntilReset = wholeSeconds(c.state.ResetAfter)
-	return s
+	m.number(statusRemaining, min(uint64(max(c.state.Remaining, 0)), math.MaxUint32))
+	m.wholeSeconds(statusReset, c.state.ResetAfter)
 }
 
-// wholeSeconds rounds up: Envoy cuts the fraction.
-func wholeSeconds(d time.Duration) *durationpb.Duration {
-	return durationpb.New((max(d, 0) + time.Second - 1).Truncate(time.Second))
+// wholeSeconds appends a google.protobuf.Duration, rounded up: Envoy cuts the fraction.
+func (m *message) wholeSeconds(field protowire.Number, d time.Duration) {
+	at := m.begin(field)
+	m.number(1, uint64((max(d, 0)+time.Second-1)/time.Second))
+	m.end(at)
 }
 
-// why says what was decided, for the gateway's access log and its next filters. limit is "" where none was asked.
-func (s *Server) why(d *quota.Decision, limit string, id trace.TraceID) map[string]*structpb.Value {
-	fields := map[string]*structpb.Value{
-		"policy": structpb.NewStringValue(d.Policy),
-		"region": structpb.NewStringValue(s.Region),
-		"mode":   structpb.NewStringValue(d.Mode.String()),
-		"basis":  structpb.NewStringValue(d.Basis.String()),
-	}
+// why appends what was decided to a Struct, for the gateway's access log and its next filters. limit is "" where none was asked.
+func (s *Server) why(m *message, d *quota.Decision, policy, limit string, id trace.TraceID) {
+	m.property("policy", policy)
+	m.property("region", s.Region)
+	m.property("mode", d.Mode.String())
+	m.property("basis", d.Basis.String())
 	if limit != "" {
-		fields["limit"] = structpb.NewStringValue(limit)
+		m.property("limit", limit)
 	}
 	if d.Reason != quota.ReasonNone {
-		fields["reason"] = structpb.NewStringValue(d.Reason.String())
+		m.property("reason", d.Reason.String())
 	}
 	if !d.Allowed {
-		fields["retry_after_ms"] = structpb.NewNumberValue(float64(max(1, (d.RetryAfter() + time.Millisecond - 1).Milliseconds())))
+		m.quantity("retry_after_ms", float64(max(1, (d.RetryAfter()+time.Millisecond-1).Milliseconds())))
 	}
 	if d.ID != (quota.DecisionID{}) {
-		fields["id"] = structpb.NewStringValue(d.ID.String())
+		m.property("id", d.ID.String())
 	}
 	if id.IsValid() {
-		fields["trace_id"] = structpb.NewStringValue(id.String())
+		m.property("trace_id", id.String())
 	}
-	return fields
 }
 
 // metadata is why, and what only a request of descriptors has.
-func (c *call) metadata(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict, merged *quota.Decision, headline *cell) *structpb.Struct {
+func (c *call) metadata(a *message, d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict, merged *quota.Decision, headline *cell) {
 	limit := ""
 	if headline != nil {
 		limit = headline.rule.Path
 	}
-	fields := c.why(merged, limit, c.trace)
-	fields["policy"] = domainName(r)
+	c.why(a, merged, r.GetDomain(), limit, c.trace)
 	if v.apart {
-		fields["apart"] = structpb.NewBoolValue(true)
+		a.value("apart", structpb.NewBoolValue(true))
 	}
 	if v.ignored {
-		fields["ignored_limit"] = structpb.NewBoolValue(true)
+		a.value("ignored_limit", structpb.NewBoolValue(true))
 	}
 	if d != nil && d.Metadata {
-		request(fields, r, v)
+		a.request(r, v)
 	}
 	if more := v.metadata(); more != nil {
-		fields["metadata"] = structpb.NewStructValue(more)
+		a.value("metadata", structpb.NewStructValue(more))
 	}
 	var violations []*structpb.Value
 	for i := range v.cells {
@@ -193,13 +223,12 @@ func (c *call) metadata(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict
 		}
 	}
 	if violations != nil {
-		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: violations})
+		a.value("quotaModeViolations", structpb.NewListValue(&structpb.ListValue{Values: violations}))
 	}
-	return &structpb.Struct{Fields: fields}
 }
 
-// request adds what envoyproxy/ratelimit's RESPONSE_DYNAMIC_METADATA repeats of a request.
-func request(fields map[string]*structpb.Value, r *ratelimit.RateLimitRequest, v *verdict) {
+// request appends what envoyproxy/ratelimit's RESPONSE_DYNAMIC_METADATA repeats of a request.
+func (m *message) request(r *ratelimit.RateLimitRequest, v *verdict) {
 	text := func(s string) *structpb.Value { return structpb.NewStringValue(strings.ToValidUTF8(s, "\uFFFD")) }
 	list := func(values []*structpb.Value) *structpb.Value {
 		return structpb.NewListValue(&structpb.ListValue{Values: values})
@@ -219,13 +248,14 @@ func request(fields map[string]*structpb.Value, r *ratelimit.RateLimitRequest, v
 		}
 		descriptors[i] = structpb.NewStructValue(&structpb.Struct{Fields: own})
 	}
-	fields["domain"], fields["descriptors"] = fields["policy"], list(descriptors)
+	m.property("domain", r.GetDomain())
+	m.value("descriptors", list(descriptors))
 	if hits := r.GetHitsAddend(); hits != 0 {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(hits))
+		m.quantity("hitsAddend", float64(hits))
 	}
-	fields["quotaModeEnabled"] = structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool {
+	m.value("quotaModeEnabled", structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool {
 		return c.rule != nil && c.rule.Quota && !c.rule.Unlimited
-	}))
+	})))
 }
 
 // metadata is that of the rules with room for their cells, nil for none. Of rules that say the same differently the first counts.

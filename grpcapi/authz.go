@@ -15,9 +15,8 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	kind "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/regiond/regiond/httpapi"
@@ -34,13 +33,12 @@ const (
 
 // check answers auth.AuthorizationServer's only method, as /v1/authz of the data listener does: whatever is wrong is a refusal,
 // since Envoy may let a request pass for which it gets an error.
-func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) (answer *auth.CheckResponse, err error) {
-	start := time.Now()
+func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) (answer message, err error) {
+	start, code := time.Now(), codes.ResourceExhausted
 	defer func() {
 		if recover() != nil { // it is in the log
-			answer = answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}})
+			answer, code = tooMany(), codes.ResourceExhausted
 		}
-		code := codes.Code(answer.GetStatus().GetCode())
 		result := code.String()
 		if code == codes.ResourceExhausted { // a denial, as that of the other method
 			result = overLimit
@@ -54,9 +52,9 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 	own := linkOf(ctx)
 	f.Conn, f.Chains, f.Token = own.conn, own.chains, token(header{ctx})
 	a := s.Authorize.Forward(ctx, f)
-	answer = answerOf(a)
+	code, answer = codeOf(a), answerOf(a)
 	if a.Decision != nil {
-		answer.DynamicMetadata = s.whyForwarded(a)
+		s.whyForwarded(&answer, a)
 	}
 	return answer, nil
 }
@@ -162,31 +160,68 @@ func find(f *httpapi.Forwarded, all *core.Metadata, place string) (string, error
 	}
 }
 
-// answerOf is what Envoy gets.
-func answerOf(a *httpapi.ForwardedAnswer) *auth.CheckResponse {
-	var fields []*core.HeaderValueOption
-	for _, f := range a.ForClient() {
-		fields = append(fields, &core.HeaderValueOption{
-			Header: &core.HeaderValue{Key: f.Name, Value: f.Value}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-		})
-	}
+// codeOf is what Envoy is told to do with a request.
+func codeOf(a *httpapi.ForwardedAnswer) codes.Code {
 	switch a.Status {
 	case http.StatusOK:
-		return &auth.CheckResponse{Status: &status.Status{Code: int32(codes.OK)}, HttpResponse: &auth.CheckResponse_OkResponse{
-			OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: fields},
-		}}
+		return codes.OK
 	case http.StatusTooManyRequests:
-		return deniedBy(codes.ResourceExhausted, a, fields)
+		return codes.ResourceExhausted
 	}
-	return deniedBy(codes.PermissionDenied, a, fields)
+	return codes.PermissionDenied
 }
 
-func deniedBy(code codes.Code, a *httpapi.ForwardedAnswer, fields []*core.HeaderValueOption) *auth.CheckResponse {
-	return &auth.CheckResponse{Status: &status.Status{Code: int32(code)}, HttpResponse: &auth.CheckResponse_DeniedResponse{
-		DeniedResponse: &auth.DeniedHttpResponse{
-			Status: &kind.HttpStatus{Code: kind.StatusCode(a.Status)}, Headers: fields, Body: string(a.Body),
-		},
-	}}
+// The fields of an envoy.service.auth.v3.CheckResponse, and of what it consists of.
+const (
+	checkStatus   = 1
+	checkDenied   = 2
+	checkOK       = 3
+	checkMetadata = 4
+
+	deniedStatus = 1
+	deniedHeader = 2
+	deniedBody   = 3
+	okHeader     = 6
+
+	optionHeader = 1
+	optionAction = 3
+)
+
+// answerOf is what Envoy gets.
+func answerOf(a *httpapi.ForwardedAnswer) message {
+	m, code := make(message, 0, room), codeOf(a)
+	at := m.begin(checkStatus)
+	m.number(1, uint64(code))
+	m.end(at)
+	if code == codes.OK {
+		at = m.begin(checkOK)
+		m.forClient(okHeader, a)
+		m.end(at)
+		return m
+	}
+	at = m.begin(checkDenied)
+	within := m.begin(deniedStatus)
+	m.number(1, uint64(a.Status)) //nolint:gosec // a status of HTTP
+	m.end(within)
+	m.forClient(deniedHeader, a)
+	m.text(deniedBody, string(a.Body))
+	m.end(at)
+	return m
+}
+
+// forClient appends the header fields for the client, each as an envoy.config.core.v3.HeaderValueOption.
+func (m *message) forClient(field protowire.Number, a *httpapi.ForwardedAnswer) {
+	for _, f := range a.ForClient() {
+		at := m.begin(field)
+		m.header(optionHeader, f.Name, f.Value)
+		m.number(optionAction, uint64(core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+		m.end(at)
+	}
+}
+
+// tooMany is the answer to a request that nothing was asked about.
+func tooMany() message {
+	return answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}})
 }
 
 // units are the windows that Envoy has a word for.
@@ -194,19 +229,18 @@ var units = map[time.Duration]string{
 	time.Second: "SECOND", time.Minute: "MINUTE", time.Hour: "HOUR", 24 * time.Hour: "DAY", 30 * 24 * time.Hour: "MONTH",
 }
 
-// whyForwarded is why, and total_limit in the form in which Envoy's rate limit filter takes a limit from metadata.
-func (s *Server) whyForwarded(a *httpapi.ForwardedAnswer) *structpb.Struct {
-	d := a.Decision
-	i := d.Headline()
-	if i < 0 {
-		return &structpb.Struct{Fields: s.why(d, "", a.Trace)}
+// whyForwarded appends why, and total_limit in the form in which Envoy's rate limit filter takes a limit from metadata.
+func (s *Server) whyForwarded(m *message, a *httpapi.ForwardedAnswer) {
+	d, limit := a.Decision, new(quota.Limit)
+	if i := d.Headline(); i >= 0 {
+		limit = d.Limits[i].Limit
 	}
-	l := d.Limits[i].Limit
-	fields := s.why(d, l.Name, a.Trace)
-	if unit := units[l.Window]; unit != "" {
-		fields["total_limit"] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"requests_per_unit": structpb.NewNumberValue(float64(l.Units)), "unit": structpb.NewStringValue(unit),
-		}})
+	at := m.begin(checkMetadata)
+	s.why(m, d, d.Policy, limit.Name, a.Trace)
+	if unit := units[limit.Window]; unit != "" {
+		m.value("total_limit", structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"requests_per_unit": structpb.NewNumberValue(float64(limit.Units)), "unit": structpb.NewStringValue(unit),
+		}}))
 	}
-	return &structpb.Struct{Fields: fields}
+	m.end(at)
 }

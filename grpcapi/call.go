@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
@@ -29,6 +28,7 @@ type call struct {
 	span     trace.Span // nil when it is not recorded
 	trace    trace.TraceID
 	id       quota.DecisionID // that of the trace, or a random one
+	refused  bool             // by its answer
 }
 
 func (s *Server) begin(ctx context.Context, method string) *call {
@@ -96,10 +96,10 @@ func (c *call) startSpan() {
 }
 
 // end counts the call and ends its span.
-func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
+func (c *call) end(err error) {
 	c.inFlight.Add(-1)
 	result := status.Code(err).String()
-	if err == nil && answer.GetOverallCode() == ratelimit.RateLimitResponse_OVER_LIMIT {
+	if err == nil && c.refused {
 		result = overLimit
 	}
 	c.metrics.record(c.ctx, c.method, result, c.start)
@@ -117,15 +117,27 @@ func (c *call) end(answer *ratelimit.RateLimitResponse, err error) {
 const overLimit = "OVER_LIMIT"
 
 type metrics struct {
-	requests, refunds, ignored *instruments.Counter
-	duration                   metric.Float64Histogram
+	requests         *instruments.CounterOf[answered]
+	refunds, ignored *instruments.Counter
+	duration         metric.Float64Histogram
+	times            map[string][]metric.RecordOption // of duration, by method
 }
+
+// answered is a call, and how it ended.
+type answered struct{ method, code string }
 
 func newMetrics(m metric.Meter) (*metrics, error) {
 	i := instruments.On(m)
+	times := map[string][]metric.RecordOption{}
+	for _, method := range []string{methodRateLimit, methodCheck} {
+		times[method] = []metric.RecordOption{instruments.Labels("method", method)}
+	}
 	return &metrics{
-		requests: i.CounterBy("regiond.grpc.requests", "{request}",
-			"gRPC calls answered, by method and code; OVER_LIMIT for a refusal.", "method"),
+		times: times,
+		requests: instruments.Of(i, "regiond.grpc.requests", "{request}",
+			"gRPC calls answered, by method and code; OVER_LIMIT for a refusal.", func(a answered) attribute.Set {
+				return attribute.NewSet(attribute.String("method", a.method), attribute.String("code", a.code))
+			}),
 		duration: i.Histogram("regiond.grpc.duration", "s", "From the arrival of a gRPC call to its answer.",
 			0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1),
 		refunds: i.Counter("regiond.rls.refunds.ignored", "{descriptor}",
@@ -136,6 +148,6 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 }
 
 func (m *metrics) record(ctx context.Context, method, code string, start time.Time) {
-	m.requests.Add(1, "method", method, "code", code)
-	m.duration.Record(ctx, time.Since(start).Seconds(), instruments.Labels("method", method))
+	m.requests.Add(answered{method, code}, 1)
+	m.duration.Record(ctx, time.Since(start).Seconds(), m.times[method]...)
 }

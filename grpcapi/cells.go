@@ -1,7 +1,6 @@
 package grpcapi
 
 import (
-	"math"
 	"slices"
 	"sync"
 
@@ -159,6 +158,3 @@ func (o *overrides) rule(l *common.RateLimitDescriptor_RateLimitOverride) *rls.R
 	}
 	return r
 }
-
-// clip32 is n as the protocol's numbers are.
-func clip32(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) } //nolint:gosec // it is between the two

@@ -18,6 +18,7 @@ import (
 var (
 	// errTooLarge says that a message is larger than its method reads.
 	errTooLarge = errors.New("the message is too large")
+	errHidden   = status.Error(codes.Internal, "this version of grpc hides its streams")
 	errCut      = status.Error(codes.InvalidArgument, "the call ends before its message does")
 )
 
@@ -37,7 +38,7 @@ const (
 func method[T any, M interface {
 	*T
 	proto.Message
-}, A proto.Message](name string, most int, answer func(ctx context.Context, r M, err error) (A, error),
+}](name string, most int, answer func(ctx context.Context, r M, err error) (message, error),
 ) grpc.StreamDesc {
 	return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
 		ctx := stream.Context()
@@ -79,7 +80,7 @@ func fill(from messageReader, b []byte) error {
 func read(ctx context.Context, most int) (data []byte, err error) {
 	from, ok := grpc.ServerTransportStreamFromContext(ctx).(messageReader)
 	if !ok {
-		return nil, status.Error(codes.Internal, "this version of grpc hides its streams")
+		return nil, errHidden
 	}
 	var header [5]byte // whether it is compressed, and its length
 	switch err := from.ReadMessageHeader(header[:]); {

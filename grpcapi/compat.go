@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/httpapi/access"
@@ -101,12 +102,16 @@ func (s *Server) json(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is no RateLimitRequest: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer, err := s.shouldRateLimit(asCall(r), &request, err)
+	encoded, err := s.shouldRateLimit(asCall(r), &request, err)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	text, err := protojson.Marshal(answer)
+	var answer ratelimit.RateLimitResponse
+	text, err := []byte(nil), proto.Unmarshal(encoded, &answer)
+	if err == nil {
+		text, err = protojson.Marshal(&answer)
+	}
 	if err != nil {
 		s.refusals.Error("an answer has no JSON", "error", err)
 		w.WriteHeader(http.StatusInternalServerError)

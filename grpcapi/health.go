@@ -38,7 +38,7 @@ func (s *Server) state(service string) health.HealthCheckResponse_ServingStatus 
 }
 
 // health answers health checks.
-func (s *Server) health(_ context.Context, r *health.HealthCheckRequest, unread error) (*health.HealthCheckResponse, error) {
+func (s *Server) health(_ context.Context, r *health.HealthCheckRequest, unread error) (message, error) {
 	if unread != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "the message is no HealthCheckRequest: %v", unread)
 	}
@@ -46,11 +46,10 @@ func (s *Server) health(_ context.Context, r *health.HealthCheckRequest, unread 
 	if state == health.HealthCheckResponse_SERVICE_UNKNOWN {
 		return nil, status.Error(codes.NotFound, "no such service")
 	}
-	return &health.HealthCheckResponse{Status: state}, nil
+	var a message
+	a.number(1, uint64(state))
+	return a, nil
 }
-
-// arrival is the key in a watch's context of the timer that cancels it unless its message arrives.
-type arrival struct{}
 
 // watch sends the health of a service, and again when it changes. A client takes an error for bad health, but that there is
 // no such method for good health.
@@ -63,8 +62,8 @@ func (s *Server) watch(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&r); err != nil {
 		return err
 	}
-	if timer, ok := stream.Context().Value(arrival{}).(*time.Timer); ok {
-		timer.Stop()
+	if p, ok := stream.(pieces); ok {
+		p.timer.Stop()
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

@@ -17,6 +17,8 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -125,11 +127,12 @@ func New(o Options) (*Server, error) {
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(MaxStreams),
-		grpc.InTapHandle(admitStream),
+		grpc.InTapHandle(forget),
 		grpc.MaxRecvMsgSize(MaxBytes),
 		grpc.MaxHeaderListSize(MaxHeaders),
 		grpc.StaticStreamWindowSize(window),
 		grpc.NumStreamWorkers(workers),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 	)
 	s.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ratelimit.RateLimitService_ServiceDesc.ServiceName, Metadata: ratelimit.RateLimitService_ServiceDesc.Metadata,

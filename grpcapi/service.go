@@ -32,14 +32,14 @@ const margin = 3 * time.Millisecond
 
 // shouldRateLimit answers ratelimit.RateLimitServiceServer's only method; unread is what is wrong with the message. An error
 // is a mistake of the gateway's configuration: nothing that an end user sends makes one.
-func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (answer *ratelimit.RateLimitResponse, err error) {
+func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (answer message, err error) {
 	c := s.begin(ctx, methodRateLimit)
 	defer func() {
 		if p := recover(); p != nil {
 			s.Logger.Error("panic in a rate limit request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			answer, err = c.refusal(r, reasonBounds), nil
 		}
-		c.end(answer, err)
+		c.end(err)
 	}()
 	caller, err := c.settings.admit(ctx, access.Check)
 	if err != nil {

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/regiond/regiond/grpcapi"
@@ -278,6 +280,25 @@ func TestRefusalSaysWhy(t *testing.T) {
 	a, err := w.client.ShouldRateLimit(ctx, r)
 	if got := a.GetDynamicMetadata().AsMap(); err != nil || got["id"] != newID().String() || got["trace_id"] != nil {
 		t.Errorf("two traceparent fields: %v, %v: want a new id", got, err)
+	}
+}
+
+// TestStatusNamesItsLimit: all that a rule says of its limit.
+func TestStatusNamesItsLimit(t *testing.T) {
+	t.Parallel()
+	w := serve(t, `
+domain: edge
+descriptors: [{key: user, rate_limit: {unit: hour, unit_multiplier: 6, requests_per_unit: 2, name: slow}}]
+`, nil)
+	want := &ratelimit.RateLimitResponse_DescriptorStatus{
+		Code: ratelimit.RateLimitResponse_OK,
+		CurrentLimit: &ratelimit.RateLimitResponse_RateLimit{
+			RequestsPerUnit: 2, Unit: ratelimit.RateLimitResponse_RateLimit_HOUR, UnitMultiplier: wrapperspb.UInt32(6), Name: "slow",
+		},
+		LimitRemaining: 1, DurationUntilReset: durationpb.New(6 * time.Hour),
+	}
+	if got := w.ask(t, descriptor("user=a")).GetStatuses()[0]; !proto.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -2,15 +2,12 @@ package grpcapi
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	health "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
@@ -20,40 +17,13 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// noRoom marks the context of a request for which there is no place.
-type noRoom struct{}
-
-// admitStream gives a request its place among all that are under way, and the time that a request over HTTP has to arrive.
-//
-// A request without a place is refused by admitted: the timer of a deadline of its own would stay for good if it were refused here
-// (310 bytes for each, measured with 200,000).
-func admitStream(ctx context.Context, about *tap.Info) (context.Context, error) {
-	forget(about.Header)
-	end := func() {}
-	if own := linkOf(ctx); own.conn != nil {
-		if end = conn.Of(own.conn).BeginStream(); end == nil {
-			return context.WithValue(ctx, noRoom{}, true), nil
-		}
-	}
-	within, cancel := context.WithTimeout(ctx, httpapi.ReadTimeout)
-	if about.FullMethodName == health.Health_Watch_FullMethodName {
-		within, cancel = context.WithCancel(ctx)
-		within = context.WithValue(within, arrival{}, time.AfterFunc(httpapi.ReadTimeout, cancel))
-	}
-	context.AfterFunc(ctx, func() {
-		cancel()
-		end()
-	})
-	return within, nil
-}
-
 // maxField bounds the lines of a header field that are kept, in bytes.
 const maxField = 8 << 10
 
 // forget drops what nobody reads of a request's metadata, which it holds as long as it is under way. HPACK makes a megabyte of
 // 3 KB: before, 500 requests held 495 MiB.
-func forget(md metadata.MD) {
-	for name, lines := range md {
+func forget(ctx context.Context, about *tap.Info) (context.Context, error) {
+	for name, lines := range about.Header {
 		size := 0
 		for _, line := range lines {
 			size += len(line)
@@ -64,31 +34,58 @@ func forget(md metadata.MD) {
 				continue
 			}
 		}
-		delete(md, name)
+		delete(about.Header, name)
 	}
+	return ctx, nil
 }
 
-// admitted calls the handler of a request that has a place. One that has none is refused unread, as what is overloaded: with an
-// error Envoy would let it pass.
+// statusWriter is implemented by the streams of grpc's servers.
+type statusWriter interface {
+	// WriteStatus ends a call, which is cancelled.
+	WriteStatus(s *status.Status) error
+}
+
+// unfinished ends a request that has not arrived in time.
+var unfinished = status.New(codes.DeadlineExceeded, "the request has not arrived in time")
+
+// admitted gives a request its place among all that are under way, and the time that a request over HTTP has to arrive, and calls
+// its handler. One that finds no place is refused unread, as what is overloaded: with an error Envoy would let it pass.
 func (s *Server) admitted(service any, stream grpc.ServerStream, about *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if stream.Context().Value(noRoom{}) == nil {
-		return handler(service, pieces{stream})
+	ctx := stream.Context()
+	place := conn.Of(linkOf(ctx).conn)
+	if !place.BeginStream() {
+		return s.turnAway(stream, about.FullMethod)
 	}
-	switch about.FullMethod {
+	defer place.EndStream()
+	call, ok := grpc.ServerTransportStreamFromContext(ctx).(statusWriter)
+	if !ok {
+		return errHidden
+	}
+	timer := time.AfterFunc(httpapi.ReadTimeout, func() { _ = call.WriteStatus(unfinished) }) // fails where the caller has gone
+	defer timer.Stop()
+	return handler(service, pieces{stream, timer})
+}
+
+// turnAway answers a request without reading it.
+func (s *Server) turnAway(stream grpc.ServerStream, method string) error {
+	switch method {
 	case ratelimit.RateLimitService_ShouldRateLimit_FullMethodName:
 		c := s.begin(stream.Context(), methodRateLimit)
 		a := c.refusal(nil, quota.ReasonOverloaded.String())
-		c.end(a, nil)
+		c.end(nil)
 		return stream.SendMsg(a)
 	case auth.Authorization_Check_FullMethodName:
 		s.metrics.record(stream.Context(), methodCheck, overLimit, time.Now())
-		return stream.SendMsg(answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}}))
+		return stream.SendMsg(tooMany())
 	}
 	return status.Error(codes.Unavailable, "too many requests are under way: see --max-connections")
 }
 
 // pieces reads messages as read does.
-type pieces struct{ grpc.ServerStream }
+type pieces struct {
+	grpc.ServerStream
+	timer *time.Timer // ends the call
+}
 
 // RecvMsg implements grpc.ServerStream.
 func (p pieces) RecvMsg(m any) error {

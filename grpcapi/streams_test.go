@@ -18,6 +18,8 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -197,10 +199,17 @@ func TestNoRoomToAuthorize(t *testing.T) {
 	}
 }
 
-// TestUnfinishedRequest: a request that does not arrive ends, and gives its room back.
+// TestUnfinishedRequest: a request that does not arrive ends, and gives its room back. A watch that has arrived lasts.
 func TestUnfinishedRequest(t *testing.T) {
 	t.Parallel()
 	w := serve(t, basics, nil)
+	watch, err := grpc_health_v1.NewHealthClient(w.conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
 	addr, open := bounded(t, w, 20)
 	c := connect(t, addr)
 	var streams []grpc.ClientStream
@@ -225,6 +234,40 @@ func TestUnfinishedRequest(t *testing.T) {
 	capture.Eventually(t, func() error {
 		if open() != 1 {
 			return errors.New("their room is still taken")
+		}
+		return nil
+	})
+	w.unready.Store(true)
+	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("the watch: %v %v", got, err)
+	}
+}
+
+// TestRoomIsGivenBack: a call gives its room back however it ends.
+func TestRoomIsGivenBack(t *testing.T) {
+	t.Parallel()
+	w := serve(t, basics, nil)
+	addr, open := bounded(t, w, 20)
+	f := sendFrames(t, addr)
+	message := encoded("edge", descriptor("user=a"))
+	for i, method := range []string{"nameless", "/nameless", "/no/method", "/" + ratelimit.RateLimitService_ServiceDesc.ServiceName + "/No", shouldRateLimit} {
+		f.begin(method, true)
+		if f.status() == "0" {
+			t.Errorf("%s without a message is answered", method)
+		}
+		f.begin(method, false)
+		f.check(f.WriteData(f.last-1, true, announced(uint32(len(message)), message...)))
+		if got := f.status(); (got == "0") != (i == 4) {
+			t.Errorf("%s: status %s", method, got)
+		}
+		f.begin(method, true, hpack.HeaderField{Name: "grpc-timeout", Value: "1n"})
+		f.begin(method, false)
+		f.check(f.WriteRSTStream(f.last-1, http2.ErrCodeCancel))
+		f.taken()
+	}
+	capture.Eventually(t, func() error {
+		if n := open(); n != 1 {
+			return fmt.Errorf("%d places are taken", n)
 		}
 		return nil
 	})

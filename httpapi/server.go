@@ -68,9 +68,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Chains = r.TLS.VerifiedChains
 	}
 	if r.ProtoMajor == 2 {
-		end := c.Conn.BeginStream()
-		if c.crowded = end == nil; !c.crowded {
-			defer end()
+		if c.crowded = !c.Conn.BeginStream(); !c.crowded {
+			defer c.Conn.EndStream()
 		}
 	}
 	c.serve()

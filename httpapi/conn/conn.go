@@ -239,19 +239,18 @@ func (c *Conn) cut() {
 	}
 }
 
-// BeginStream makes room for a request of HTTP/2. end gives the room back and is to be called once;
-// it is nil where there is no room.
-func (c *Conn) BeginStream() (end func()) {
+// BeginStream makes room for a request of HTTP/2, which EndStream gives back. It is false where there is no room.
+func (c *Conn) BeginStream() (ok bool) {
 	if c == nil {
-		return func() {}
+		return true
 	}
 	c.of.mu.Lock()
 	var victim *Conn
-	ok := true
+	ok = true
 	if c.streams > 0 {
 		victim, ok = c.of.makeRoom()
 	}
-	if ok && !c.left {
+	if ok = ok && !c.left; ok {
 		if c.streams > 0 {
 			c.of.open++
 		}
@@ -259,14 +258,17 @@ func (c *Conn) BeginStream() (end func()) {
 		if c.known.Load() {
 			c.move(nil)
 		}
-		end = c.endStream
 	}
 	c.of.mu.Unlock()
 	victim.cut()
-	return end
+	return ok
 }
 
-func (c *Conn) endStream() {
+// EndStream is called once for each request that BeginStream made room for.
+func (c *Conn) EndStream() {
+	if c == nil {
+		return
+	}
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.streams--
