@@ -243,7 +243,8 @@ func (c *call) timed() context.Context {
 	if earlier, ok := c.ctx.Deadline(); ok && earlier.Before(at) {
 		at = earlier
 	}
-	return timed{c.ctx, at}
+	c.within = timed{c.ctx, at}
+	return &c.within
 }
 
 // timed has a deadline that a limiter reads, which has one timer for all requests. Done is that of the request: a
@@ -254,7 +255,7 @@ type timed struct {
 }
 
 // Deadline implements context.Context.
-func (t timed) Deadline() (time.Time, bool) { return t.at, true }
+func (t *timed) Deadline() (time.Time, bool) { return t.at, true }
 
 // failed answers a request for which the limiter returned an error. what is the log
 // text; detail is sent to the caller, unless the error is a *quota.Invalid, which is
@@ -273,16 +274,18 @@ func (c *call) failed(err error, what, detail string) {
 // answer writes a decision under a status: alone, or as part of the problem
 // document of a denial.
 func (c *call) answer(d *quota.Decision, status int) {
-	o, contentType := answer.NewObject(answer.Small), typeJSON
 	c.describe(d, status != http.StatusOK)
-	if status != http.StatusOK {
-		o, contentType = answer.NewObject(answer.Large), typeProblem
-		p := answer.Denial(d)
-		p.Status = status
-		o.Problem(&p)
+	if status == http.StatusOK {
+		o := answer.NewObject(answer.Small)
+		o.Decision(d)
+		c.write(status, typeJSON, o.End())
+		return
 	}
+	o, p := answer.NewObject(answer.Large), answer.Denial(d)
+	p.Status = status
+	o.Problem(&p)
 	o.Decision(d)
-	c.write(status, contentType, o.End())
+	c.write(status, typeProblem, o.End())
 }
 
 // describe sets the header fields of a decision.

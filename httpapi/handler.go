@@ -97,8 +97,9 @@ type call struct {
 	said     Said            // by the configuration of a gateway; nothing over HTTP
 	decision *quota.Decision // of forward-auth, for a gateway over another protocol
 
-	ctx  context.Context //nolint:containedctx // the request's, with its span: a call is one request
-	span trace.Span      // nil unless it is recorded
+	ctx    context.Context //nolint:containedctx // the request's, with its span: a call is one request
+	within timed           // the same, until the deadline of its decision
+	span   trace.Span      // nil unless it is recorded
 }
 
 // serve finds the answer.

@@ -155,8 +155,8 @@ func (l *Limiter) askOnce(
 			continue
 		}
 		q.asks = false
-		v, o := &verdicts[0], &q.out
-		verdicts = verdicts[1:]
+		c, v, o := &calls[0], &verdicts[0], &q.out
+		calls, verdicts = calls[1:], verdicts[1:]
 		switch {
 		case v.Err == nil && v.Outcome == store.Lost:
 			q.publishUsage(ctx, v)
@@ -165,7 +165,7 @@ func (l *Limiter) askOnce(
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
 		case v.Err == nil && v.Outcome != 0:
-			o.Decision = l.fromStore(ctx, q, v, sent, generation)
+			o.Decision = l.fromStore(ctx, q, c, v, sent, generation)
 		default:
 			var e *store.Error
 			errors.As(v.Err, &e)
@@ -183,8 +183,8 @@ func errReused() error {
 
 // fromStore is the decision of a store's verdict. It publishes the usage of global
 // limits and keeps what later decisions may need: admissions in case the store fails,
-// denials until they end.
-func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
+// denials until they end. The memory of the store's call is used for that of its own.
+func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *store.Verdict, sent time.Time, generation int64) quota.Decision {
 	q.publishUsage(ctx, v)
 	l.countExceeded(q, v)
 	ceilings := q.within(v)
@@ -207,12 +207,12 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, v *store.Verdict, sen
 		}
 		return d
 	}
-	local := q.localCall(q.call.Op, max(1, q.rules.Processes()))
+	*c = q.localCall(q.call.Op, max(1, q.rules.Processes()))
 	var a *store.Admission
-	if local.Record != "" {
+	if c.Record != "" {
 		a = &store.Admission{Plan: q.limits.keys, Ceilings: ceilings, Limits: v.Limits}
 	}
-	l.local.Record(&local, a)
+	l.local.Record(c, a)
 	return d
 }
 

@@ -29,8 +29,10 @@ func (a *Access) Misdirected(field, own string) (detail string) {
 // Hostname is the host of a Host field or of an address to listen on, in lower case,
 // without port and without the dot of a full name.
 func Hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	if strings.Contains(host, ":") { // without one the error would take memory in each check
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	return strings.ToLower(strings.TrimSuffix(host, "."))

@@ -42,6 +42,12 @@ func (o *Object) text(name, value string) {
 	*o, _ = jsontext.AppendQuote(*o, value)
 }
 
+// word appends a string that nothing has to be escaped in.
+func (o *Object) word(name, value string) {
+	o.name(name)
+	*o = append(append(append(*o, '"'), value...), '"')
+}
+
 func (o *Object) id(id quota.DecisionID) {
 	o.name("id")
 	*o = append(id.Append(append(*o, '"')), '"')
@@ -89,12 +95,12 @@ func (o *Object) limits(d *quota.Decision, asked bool) {
 	o.id(d.ID)
 	o.text("policy", d.Policy)
 	o.headline(d, asked)
-	o.text("basis", d.Basis.String())
-	o.text("mode", d.Mode.String())
+	o.word("basis", d.Basis.String())
+	o.word("mode", d.Mode.String())
 	if d.Reason != quota.ReasonNone {
-		o.text("reason", d.Reason.String())
+		o.word("reason", d.Reason.String())
 	}
-	o.text("enforcement", d.Enforcement.String())
+	o.word("enforcement", d.Enforcement.String())
 	if d.WouldDeny {
 		o.boolean("would_deny", true)
 	}
@@ -124,7 +130,7 @@ func (o *Object) limit(s *quota.LimitState) {
 	o.Number("limit", s.Limit.Units)
 	o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
 	o.Number("remaining", max(0, s.Remaining))
-	o.text("scope", s.Limit.Scope.String())
+	o.word("scope", s.Limit.Scope.String())
 	o.Number("ceiling", s.Ceiling)
 }
 

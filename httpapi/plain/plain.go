@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,10 +39,6 @@ type Server struct {
 	closed  context.Context //nolint:containedctx // ends a Shutdown that waits
 	cut     context.CancelFunc
 }
-
-// maxSkipped is how much of a body that no call reads is read all the same, so that the
-// connection can be used again. As in net/http.
-const maxSkipped = 256 << 10
 
 // maxConnections is more than a bound has, so that fasthttp has none of its own.
 const maxConnections = 1 << 20
@@ -142,19 +137,7 @@ func (s *Server) serve(ctx *fasthttp.RequestCtx) {
 		s.refuse(ctx, status, detail)
 		return
 	}
-	s.send(ctx, s.Handler.Answer(&r))
-	skipBody(ctx)
-}
-
-// skipBody reads what is left of a body, or has the connection be closed.
-func skipBody(ctx *fasthttp.RequestCtx) {
-	rest := ctx.RequestBodyStream()
-	if rest == nil || ctx.Response.ConnectionClose() { // closing drains it, after the answer
-		return
-	}
-	if n, err := io.CopyN(io.Discard, rest, maxSkipped+1); n > maxSkipped || err != nil && !errors.Is(err, io.EOF) {
-		ctx.SetConnectionClose()
-	}
+	s.send(ctx, s.Handler.Answer(&r), ctx.Time()) // and fasthttp skips what was not read of the body
 }
 
 // giveTime is for what fasthttp writes before a call has an answer: it sets no time for that,
@@ -189,14 +172,14 @@ func (s *Server) refuse(ctx *fasthttp.RequestCtx, status int, detail string) {
 	o := answer.NewObject(answer.Large)
 	o.Problem(&answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail})
 	fields := answer.Fields{{Name: "Cache-Control", Value: "no-store"}, {Name: "Content-Type", Value: "application/problem+json"}}
-	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: o.End()})
+	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: o.End()}, time.Now())
 	ctx.SetConnectionClose()
 }
 
-func (s *Server) send(ctx *fasthttp.RequestCtx, a httpapi.Response) {
+func (s *Server) send(ctx *fasthttp.RequestCtx, a httpapi.Response, now time.Time) {
 	r := &ctx.Response
 	closes := r.ConnectionClose()
-	s.addDate(&r.Header)
+	s.addDate(&r.Header, now)
 	r.SetStatusCode(a.Status)
 	for _, f := range a.Fields {
 		r.Header.Add(f.Name, f.Value) // each is there once
@@ -214,8 +197,7 @@ type datedHeader struct {
 }
 
 // addDate puts a Date field into an empty header. fasthttp drops one that is set, and keeps one that it has read.
-func (s *Server) addDate(h *fasthttp.ResponseHeader) {
-	now := time.Now()
+func (s *Server) addDate(h *fasthttp.ResponseHeader, now time.Time) {
 	d := s.date.Load()
 	if d == nil || d.unix != now.Unix() {
 		d = &datedHeader{unix: now.Unix()}

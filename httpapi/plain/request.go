@@ -23,12 +23,15 @@ type line struct{ name, value string }
 // Values implements httpapi.Header.
 func (h header) Values(name string) (values []string) {
 	for i := range h {
-		if strings.EqualFold(h[i].name, name) {
+		if same(h[i].name, name) {
 			values = append(values, h[i].value)
 		}
 	}
 	return values
 }
+
+// same reports whether two names of fields, in ASCII, are equal but for case.
+func same(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
 
 // Names implements httpapi.Header.
 func (h header) Names() iter.Seq[string] {
@@ -87,27 +90,27 @@ func read(ctx *fasthttp.RequestCtx) (r httpapi.Request, status int, detail strin
 			return r, http.StatusBadRequest, "A line of the header is no header field."
 		}
 		switch {
-		case strings.EqualFold(name, "Host"):
+		case same(name, "Host"):
 			hosts++
 			r.Host = value
 			continue
-		case strings.EqualFold(name, "Content-Length"):
+		case same(name, "Content-Length"):
 			lengths++
-		case strings.EqualFold(name, "Transfer-Encoding"):
+		case same(name, "Transfer-Encoding"):
 			if chunked || !strings.EqualFold(value, "chunked") {
 				return r, http.StatusNotImplemented, "Transfer-Encoding must be chunked."
 			}
 			chunked = true
 			continue
-		case strings.EqualFold(name, "Trailer"):
+		case same(name, "Trailer"):
 			continue
-		case strings.EqualFold(name, "Connection"):
+		case same(name, "Connection"):
 			for option := range strings.SplitSeq(value, ",") {
 				if strings.EqualFold(strings.Trim(option, " \t"), "close") {
 					ctx.SetConnectionClose()
 				}
 			}
-		case strings.EqualFold(name, "Expect") && !strings.EqualFold(value, "100-continue"):
+		case same(name, "Expect") && !strings.EqualFold(value, "100-continue"):
 			return r, http.StatusExpectationFailed, "Expect must be 100-continue, or left out."
 		}
 		lines = append(lines, line{name, value})

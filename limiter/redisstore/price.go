@@ -111,7 +111,7 @@ func (p *price) learn(sample float64) {
 func weight(c *store.Call) float64 {
 	w := float64(10*len(c.Counters) + 2*len(c.Bounds) + 10*len(c.Loans))
 	if c.Record != "" {
-		w += 10
+		w += 17
 	}
 	for i := range c.Plan.Keys {
 		k := &c.Plan.Keys[i]

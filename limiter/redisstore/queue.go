@@ -170,7 +170,7 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 	case deadline != nil && q.trip > until.Sub(now) && now.Sub(q.sent) < trialEvery:
 		j.shed(0, errBusy)
 		j.done <- struct{}{}
-	case q.admit(j, left):
+	case q.admit(j, now, left):
 		q.jobs++
 		q.enqueue(j)
 		q.startFlusher()
@@ -179,12 +179,25 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 		j.done <- struct{}{}
 	}
 	q.mu.Unlock()
+	if !j.answered(deadline) {
+		q.leaveBehind(j)
+		return
+	}
+	*j = job{done: j.done}
+	q.spare.Put(j)
+}
+
+// answered waits until all verdicts are set, or for the caller's deadline, nil for none: to wait for one thing costs less.
+func (j *job) answered(deadline <-chan struct{}) bool {
+	if deadline == nil {
+		<-j.done
+		return true
+	}
 	select {
 	case <-j.done:
-		*j = job{done: j.done}
-		q.spare.Put(j)
+		return true
 	case <-deadline:
-		q.leaveBehind(j)
+		return false
 	}
 }
 
@@ -264,8 +277,8 @@ func (q *queue) endResting() {
 // each would have if all had the same finds the least room, a single check the most: nothing
 // but what is under way and other single checks is before it. So single checks pass beside
 // any batches, and the first checks of all jobs before the others.
-func (q *queue) admit(j *job, left time.Duration) bool {
-	if now := time.Now(); q.away { // it is expected to be as slow as before
+func (q *queue) admit(j *job, now time.Time, left time.Duration) bool {
+	if q.away { // it is expected to be as slow as before
 		q.away, q.price.last = false, now
 	} else if q.jobs == 0 {
 		q.price.idle(now)

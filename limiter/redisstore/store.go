@@ -467,7 +467,7 @@ func clientOptions(o Options) *redis.UniversalOptions {
 		Dialer:                   o.Dial,
 		ClientName:               o.ClientName,
 		DisableIdentity:          true, // CLIENT SETINFO is unknown before Redis 7.2, even to an ACL
-		Protocol:                 3,
+		Protocol:                 2,    // with 3 go-redis looks for notifications before each reply
 		MaxRetries:               -1,
 		MaxRedirects:             maxRedirects,
 		ContextTimeoutEnabled:    true,

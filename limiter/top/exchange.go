@@ -247,6 +247,13 @@ func decodeList(m *messageList) (l list, err error) {
 	return l, nil
 }
 
+// parseName reads the text of a name, without its units.
+func parseName(text string) (row quota.TopRow) {
+	parts := strings.SplitN(text, " ", 4) // no part has a space
+	row.Tenant, row.Policy, row.Limit, row.Partition = parts[0], parts[1], parts[2], parts[3]
+	return row
+}
+
 // validName reports whether parseName can read a name, and of what it consists.
 func validName(text string) bool {
 	strange := func(r rune) bool { return r < ' ' || r > '~' || r == '{' || r == '}' }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -25,20 +26,14 @@ func (r *Recorder) list(by quota.TopBy, window time.Duration) list {
 	g := r.series[by].window(window)
 	l := list{others: plus(g.floor, g.lost), total: g.total, covers: r.now() - g.from}
 	for _, s := range g.heap {
-		row := parseName(s.text)
+		row := quota.TopRow{Limit: s.name.limit}
+		row.Tenant, row.Policy, row.Partition = store.ParseKey(s.name.key)
 		row.AtLeast, row.AtMost = s.low, plus(s.count, g.lost)
 		l.rows = append(l.rows, row)
 	}
 	r.mu.Unlock()
 	l.sort()
 	return l
-}
-
-// parseName reads the text of a name, without its units.
-func parseName(text string) (row quota.TopRow) {
-	parts := strings.SplitN(text, " ", 4) // no part has a space
-	row.Tenant, row.Policy, row.Limit, row.Partition = parts[0], parts[1], parts[2], parts[3]
-	return row
 }
 
 func (l *list) sort() {

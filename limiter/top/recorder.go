@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
-	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -131,15 +130,7 @@ func (r *Recorder) count(e *Event) {
 	minute := r.series[e.By].minute
 	for i, l := range e.Limits {
 		if e.Which&(1<<i) != 0 {
-			minute.add(hash^maphash.String(r.seed, l.Name), e.Units, func() string { return nameOf(e.Key, l.Name) })
+			minute.add(hash^maphash.String(r.seed, l.Name), e.Units, name{e.Key, l.Name})
 		}
 	}
-}
-
-// nameOf is the text of a counter's name.
-func nameOf(key, limit string) string {
-	tenant, policy, partition := store.ParseKey(key)
-	k := quota.CounterKey{Tenant: tenant, Policy: policy, Limit: limit, Partition: partition}
-	var array [256]byte
-	return string(k.AppendID(array[:0]))
 }

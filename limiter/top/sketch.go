@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strings"
 )
 
 const (
@@ -43,28 +44,35 @@ type sketch struct {
 // two names have the same once in 10^13 sketches, and nobody can choose them.
 type slot struct {
 	hash  uint64
-	text  string // quota.CounterKey.AppendID
+	name  name
 	count int64
 	low   int64 // of count: certainly of this name
 	at    int   // its place in the heap
 }
 
+// name is what is counted: a limit, in the partition of a key of the store.
+type name struct{ key, limit string }
+
+func (n *name) size() int { return len(n.key) + len(n.limit) }
+
 func newSketch(counters int) *sketch {
 	return &sketch{room: counters, held: map[uint64]*slot{}}
 }
 
-// add counts units of a name. text is called if it is not held yet.
-func (k *sketch) add(hash uint64, units int64, text func() string) {
+// add counts units of a name, which it copies if that is not held yet.
+func (k *sketch) add(hash uint64, units int64, of name) {
 	k.total = plus(k.total, units)
 	if s := k.held[hash]; s != nil {
 		s.count, s.low = plus(s.count, units), plus(s.low, units)
 		heap.Fix(&k.heap, s.at)
 		return
 	}
-	if len(k.heap) == k.room {
-		k.evict()
+	of.key = strings.Clone(of.key) // it is a part of the text of all keys of a request
+	if len(k.heap) < k.room {
+		k.insert(&slot{hash: hash, name: of, count: plus(k.floor, units), low: units})
+	} else {
+		k.replace(k.heap[0], slot{hash: hash, name: of, count: plus(k.heap[0].count, units), low: units})
 	}
-	k.insert(&slot{hash: hash, text: text(), count: plus(k.floor, units), low: units})
 	for k.text > textBytes {
 		k.evict()
 	}
@@ -75,18 +83,32 @@ func (k *sketch) lose(units, all int64) {
 	k.lost, k.total = plus(k.lost, units), plus(k.total, all)
 }
 
-// evict drops the smallest counter. Whatever that was of had no more.
-func (k *sketch) evict() {
-	least := heap.Pop(&k.heap).(*slot)
+// evict drops the smallest counter.
+func (k *sketch) evict() { k.drop(heap.Pop(&k.heap).(*slot)) }
+
+// drop forgets what the smallest counter was of: it had no more than that.
+func (k *sketch) drop(least *slot) {
 	k.floor = least.count
-	k.text -= len(least.text)
+	k.text -= least.name.size()
 	delete(k.held, least.hash)
 }
 
+// replace has the smallest counter be that of another name.
+func (k *sketch) replace(least *slot, by slot) {
+	k.drop(least)
+	*least = by
+	k.keep(least)
+	heap.Fix(&k.heap, 0)
+}
+
 func (k *sketch) insert(s *slot) {
-	k.held[s.hash] = s
-	k.text += len(s.text)
+	k.keep(s)
 	heap.Push(&k.heap, s)
+}
+
+func (k *sketch) keep(s *slot) {
+	k.held[s.hash] = s
+	k.text += s.name.size()
 }
 
 // slots is a heap.Interface.
@@ -129,7 +151,7 @@ func merged(of ...*sketch) *sketch {
 		for _, s := range k.heap {
 			sum := all[s.hash]
 			if sum == nil {
-				sum = &slot{hash: s.hash, text: s.text}
+				sum = &slot{hash: s.hash, name: s.name}
 				all[s.hash] = sum
 			}
 			// Above the floors, which are added below: so those that do not hold it count theirs.
@@ -146,7 +168,7 @@ func merged(of ...*sketch) *sketch {
 	})
 	m.floor = floors
 	for _, s := range largest {
-		if len(m.heap) == m.room || m.text+len(s.text) > textBytes {
+		if len(m.heap) == m.room || m.text+s.name.size() > textBytes {
 			m.floor = s.count // of all that follow, none has more
 			break
 		}

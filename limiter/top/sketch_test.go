@@ -19,10 +19,10 @@ type counted struct {
 	held  int // the fewest counters that it had when it dropped one
 }
 
-func (c *counted) add(name string, units int64) {
+func (c *counted) add(of string, units int64) {
 	before := c.floor
-	c.sketch.add(c.hash(name), units, func() string { return name })
-	c.exact[name] += units
+	c.sketch.add(c.hash(of), units, name{key: of})
+	c.exact[of] += units
 	c.total += units
 	if c.floor > before {
 		c.held = min(c.held, len(c.heap))
@@ -56,9 +56,9 @@ func (c *counted) check(t rapid.TB) {
 	}
 	held := map[string]bool{}
 	for _, s := range c.heap {
-		held[s.text] = true
-		if truth := c.exact[s.text]; truth < s.low || truth > s.count+c.lost {
-			t.Fatalf("%s had %d units, the sketch says %d to %d", s.text, truth, s.low, s.count+c.lost)
+		held[s.name.key] = true
+		if truth := c.exact[s.name.key]; truth < s.low || truth > s.count+c.lost {
+			t.Fatalf("%s had %d units, the sketch says %d to %d", s.name.key, truth, s.low, s.count+c.lost)
 		}
 	}
 	for name, truth := range c.exact {
