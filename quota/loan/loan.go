@@ -19,6 +19,7 @@ type Terms struct {
 	Window int64 // W of the limit
 	Length int64 // D: how long a loan may be used, from the request that it answers
 	Slack  int64 // by how much clocks may step without being noticed, in all
+	MaxTTL int64 // how long what is admitted may be held before it counts in a window; 0: it counts at once
 	// Longest is D of any window that the limit may have had before; 0 means this one's.
 	Longest int64
 }
@@ -29,10 +30,10 @@ func TermsOf(window int64) Terms {
 	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 200_000, Longest: longest}
 }
 
-// Keep is how long a record stands after a grant: until the loan is over by any clock, and what was used last under
-// it has left the window.
+// Keep is how long a record stands after a grant, and a share is burnt after a loss: until loans are over by any clock, and
+// what was used last under them has left the window.
 func (t Terms) Keep() int64 {
-	return bySlowest(t.Length+t.Window) + t.Slack
+	return bySlowest(t.Length+t.MaxTTL+t.Window) + t.Slack
 }
 
 // bySlowest is what the fastest clock shows at most while the slowest shows us: us·(1 + ρ)/(1 − ρ).

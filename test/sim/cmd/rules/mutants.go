@@ -32,7 +32,7 @@ func mutants() []mutant {
 		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
 		{name: "units in use are returned", file: bookFile, from: "b.free(now, used, l))", to: "b.free(now, 0, l))"},
 		{name: "a loan that is over is used", file: bookFile, from: "l.Until > now {", to: "true {"},
-		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.Window)", to: "bySlowest(t.Length)"},
+		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.MaxTTL+t.Window)", to: "bySlowest(t.Length)"},
 		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},
 		{name: "an extension makes a loan anew", file: bookFile, from: "if !g.New || len", to: "if len"},
