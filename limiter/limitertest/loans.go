@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -39,6 +40,7 @@ func RunLoans(t *testing.T, newStore New) {
 			"drift": func(t *rapid.T) { m.book.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"burnt": m.burnt,
 			"cycle": m.cycle,
+			"fence": m.outside,
 			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
@@ -210,6 +212,19 @@ func (m *booked) burnt(t *rapid.T) {
 	m.book.Accept(m.us, g)
 	m.book.Return(m.us, m.used(), 3, g.From, g.ID)
 	m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 3, Peer: g.From, ID: g.ID})
+}
+
+// outside has a call carried out before or after its fence: it changes nothing.
+func (m *booked) outside(t *rapid.T) {
+	c := m.loansCall(store.LoanOp{Kind: store.LoanLend, Units: 1, Request: loan.Request{From: "b", Epoch: 9, Time: 44}})
+	c.Bounds[0].FromUS, c.Bounds[0].ToUS = m.us+1, m.us+2
+	if rapid.Bool().Draw(t, "after") {
+		c.Bounds[0].FromUS, c.Bounds[0].ToUS = m.us-2, m.us-1
+	}
+	m.now(m.us)
+	if v, err := DecideOne(m.store, c); !errors.Is(err, store.ErrPartition) {
+		t.Fatalf("a loan outside the fence of its call: %+v, %v", v, err)
+	}
 }
 
 // loans runs operations, and compares what is then kept.

@@ -1,5 +1,5 @@
 // Command rules takes the rules of safety out of the program, one at a time, and says how
-// long the simulator plays until it shows that the rule is missing.
+// long the simulator plays until it shows that the rule is missing, or which test does.
 //
 //	go run ./test/sim/cmd/rules                 all of them, in some minutes
 //	go run ./test/sim/cmd/rules -only "no void" those of which the name contains that
@@ -84,10 +84,10 @@ func (m *mutant) play(ctx context.Context, most time.Duration) (o outcome, err e
 	if err = os.WriteFile(overlay, replace, 0o600); err != nil {
 		return o, err
 	}
-	if m.small {
-		out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^TestSmallWorlds$", "./test/loansim").CombinedOutput()
-		shown := err != nil && strings.Contains(string(out), "above the bound")
-		return outcome{shown: shown, text: map[bool]string{true: "shown by every state of small worlds", false: "not shown by small worlds"}[shown]}, ctx.Err()
+	if pkg, test, ok := strings.Cut(m.test, " "); ok {
+		out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-overlay", overlay, "-run", "^"+test+"$", pkg).CombinedOutput()
+		shown := err != nil && strings.Contains(string(out), "--- FAIL: "+test)
+		return outcome{shown: shown, text: map[bool]string{true: "shown by ", false: "not shown by "}[shown] + test}, ctx.Err()
 	}
 	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", binary, "./test/sim/cmd/sim").CombinedOutput(); err != nil {
 		return o, fmt.Errorf("%s: %w\n%s", m.name, err, out)

@@ -10,8 +10,8 @@ type mutant struct {
 	name     string
 	file     string
 	from, to string // from is there once
-	small    bool   // every state of small worlds shows it, as chance hardly ever does
 	only     string // the faults of the worlds that show it, as given to cmd/sim; "" for all
+	test     string // or the package and the test that shows it, as chance hardly ever does
 }
 
 const (
@@ -23,20 +23,22 @@ const (
 	durableFile  = "test/sim/durable.go" // region.lua in Go
 	storeFile    = "test/sim/region.go"  // and in_force of general.lua
 	clockFile    = "clock/clock.go"
+	limitFile    = "quota/limit.go"
+	smallWorlds  = "./test/loansim TestSmallWorlds"
 	fenceFrom    = "r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true"
 )
 
 func mutants() []mutant {
 	return []mutant{
-		{name: "borrowed units are lent on", file: bookFile, small: true, from: "max(0, min(c-used, b.own(now)))", to: "max(0, c-used)"},
+		{name: "borrowed units are lent on", file: bookFile, test: smallWorlds, from: "max(0, min(c-used, b.own(now)))", to: "max(0, c-used)"},
 		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
 		{name: "units in use are returned", file: bookFile, from: "b.free(now, used, l))", to: "b.free(now, 0, l))"},
-		{name: "a loan that is over is used", file: bookFile, from: "l.Until > now {", to: "true {"},
+		{name: "a loan that is over is used", file: bookFile, test: "./quota/loan TestOver", from: "l.Until > now {", to: "true {"},
 		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.MaxTTL+t.Window)", to: "bySlowest(t.Length)"},
 		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},
 		{name: "an extension makes a loan anew", file: bookFile, from: "if !g.New || len", to: "if len"},
-		{name: "a grant of another epoch is accepted", file: bookFile, small: true, from: "g.Epoch != b.Bound.Epoch || ", to: ""},
+		{name: "a grant of another epoch is accepted", file: bookFile, test: smallWorlds, from: "g.Epoch != b.Bound.Epoch || ", to: ""},
 		{name: "loans held outlast their epoch", file: bookFile, from: "		b.Held = nil\n", to: ""},
 		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())\n", to: "			_ = l\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case left(b.Lent) > b.Share:", to: "case false:"},
@@ -52,8 +54,14 @@ func mutants() []mutant {
 		{name: "a clock that stepped forward closes nothing", file: epochFile, from: "	case loss || step > clock.Unseen:\n", to: "	case step > clock.Unseen:\n		return another\n	case loss:\n"},
 		{name: "calls have no fence", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return 0, 0, true"},
 		{name: "calls have a fence against steps back alone", file: clockFile, only: "step", from: "return " + fenceFrom, to: "return r.NowUS - (r.Uncertainty + Unseen).Microseconds(), 0, true"},
+		{name: "calls have a fence against steps forward alone", file: clockFile, test: "./clock TestFence", from: "return " + fenceFrom, to: "return 0, r.NowUS + (r.Uncertainty + budget).Microseconds(), true"},
+		{name: "loans have no fence", file: memoryFile, test: "./limiter/memstore TestLoans", from: "if u.Bounds[0].At(u.now).Epoch == 0 {", to: "if u.Bounds[0].Epoch == 0 {"},
+		{name: "records stand as if clocks were even", file: bookFile, test: "./quota/loan TestKeep", from: "int64(million+quota.RatePPM)/percent, int64(million-quota.RatePPM)/percent", to: "int64(million/percent), int64(million/percent)"},
+		{name: "windows are not longer by a fast clock", file: limitFile, test: "./limiter/memstore TestBoundOfAFastClock", from: "return w + (w*b.FastPPM+999_999)/1_000_000", to: "return w"},
+		{name: "what a burnt share's loans are used for does not count", file: limitFile, test: "./limiter/memstore TestBounds", from: "		return b.SinceUS\n", to: "		return nowUS\n"},
+		{name: "nobody is asked what another server lacks", file: durableFile, only: "failover-killed", from: "				words = append(words, f[0])\n", to: "				_ = f\n"},
 		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = !first || r.began && sure //", to: "e.confirmed = true //"},
-		{name: "a step that nobody watched is not noticed", file: epochFile, only: "unwatched", from: "e.renew = max(another, unwatched())", to: "e.renew = another"},
+		{name: "a step that nobody watched is not noticed", file: epochFile, test: "./region/state TestUnwatchedStep", from: "e.renew = max(another, unwatched())", to: "e.renew = another"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= c.keep(l) {", to: "if h.floor == nil || now > h.until {"},
 	}
