@@ -173,7 +173,6 @@ type call struct {
 	now      int64
 	time     int64 // that a log is charged at: now, or inside the call's fence
 	keys     []keyed
-	room     [2]keyed // for those of most calls
 	counters []*entry
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
@@ -455,9 +454,7 @@ func (u *call) remember(a *store.Admission) {
 
 // load finds the states of the call's keys and counters, or makes empty ones.
 func (u *call) load() {
-	if u.keys = u.room[:]; len(u.Keys) > len(u.room) {
-		u.keys = make([]keyed, len(u.Keys))
-	}
+	u.keys = make([]keyed, len(u.Keys))
 	for i, name := range u.Keys {
 		plan, k := &u.Plan.Keys[i], &u.keys[i]
 		k.sum = u.CostOf(i)
