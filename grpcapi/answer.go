@@ -89,7 +89,7 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	if d != nil {
 		merged.Policy = d.Policy().Name
 	}
-	var fields answer.Fields
+	fields := make(answer.Fields, 0, 4) // as many as most answers have
 	fields.RateLimit(&merged, answer.Input{Headers: c.settings.Headers, Jitter: c.Jitter(), NowUS: c.start.UnixMicro(), Denied: v.refused})
 	for _, f := range fields {
 		a.header(headersToAdd, f.Name, f.Value)

@@ -46,7 +46,8 @@ func inTime(ctx context.Context, end time.Time) (context.Context, context.Cancel
 	if theirs, ok := ctx.Deadline(); ok && theirs.Add(-margin).Before(end) {
 		return quota.WithCallersDeadline(ctx, theirs.Add(-margin))
 	}
-	return context.WithDeadline(ctx, end)
+	within := quota.Within(ctx, end)
+	return &within, func() {}
 }
 
 // carrier reads the context of a caller's trace from the metadata.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/input"
@@ -239,23 +238,9 @@ func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quot
 
 // timed returns the context of a decision, which has to be made within the deadline of the call.
 func (c *call) timed() context.Context {
-	at := c.Now().Add(c.Deadline)
-	if earlier, ok := c.ctx.Deadline(); ok && earlier.Before(at) {
-		at = earlier
-	}
-	c.within = timed{c.ctx, at}
+	c.within = quota.Within(c.ctx, c.Now().Add(c.Deadline))
 	return &c.within
 }
-
-// timed has a deadline that a limiter reads, which has one timer for all requests. Done is that of the request: a
-// context of the standard library has a timer of its own, and five allocations.
-type timed struct {
-	context.Context //nolint:containedctx // it is one
-	at              time.Time
-}
-
-// Deadline implements context.Context.
-func (t *timed) Deadline() (time.Time, bool) { return t.at, true }
 
 // failed answers a request for which the limiter returned an error. what is the log
 // text; detail is sent to the caller, unless the error is a *quota.Invalid, which is

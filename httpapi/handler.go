@@ -98,7 +98,7 @@ type call struct {
 	decision *quota.Decision // of forward-auth, for a gateway over another protocol
 
 	ctx    context.Context //nolint:containedctx // the request's, with its span: a call is one request
-	within timed           // the same, until the deadline of its decision
+	within quota.Timed     // the same, until the deadline of its decision
 	span   trace.Span      // nil unless it is recorded
 }
 

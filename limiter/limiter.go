@@ -158,6 +158,10 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 // Decide answers the questions one after the other, as CheckBatch does.
 func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
 	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport}
+	if len(qs) == 1 {
+		d, err := l.one(ctx, qs[0].Request, ops[qs[0].Ask])
+		return []quota.Outcome{{Decision: d, Err: err}}
+	}
 	return l.check(ctx, len(qs), func(i int) (*quota.Request, store.Op) { return &qs[i].Request, ops[qs[i].Ask] })
 }
 

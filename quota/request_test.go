@@ -1,11 +1,32 @@
 package quota_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
+
+// TestWithin: the earlier deadline counts, and only that of the context itself ends it.
+func TestWithin(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, apart := range []time.Duration{-time.Minute, 0, time.Minute} {
+		within, cancel := context.WithCancel(context.Background())
+		own := quota.Within(within, at.Add(apart))
+		both := quota.Within(&own, at)
+		if got, ok := both.Deadline(); !ok || !got.Equal(at.Add(min(apart, 0))) {
+			t.Errorf("%v after %v: the deadline is %v", apart, at, got)
+		}
+		if both.Err() != nil {
+			t.Error("it has ended by itself")
+		}
+		if cancel(); both.Err() == nil {
+			t.Error("it outlives its parent")
+		}
+	}
+}
 
 func TestValidIDsAndNames(t *testing.T) {
 	for _, row := range []struct {
