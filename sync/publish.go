@@ -122,11 +122,8 @@ func (m *Mesh) publishAll() {
 }
 
 // messages divides counters into messages within the caps and what the bus takes, each with
-// so many bytes to spare, with sorted rows, which encode shortest.
+// so many bytes to spare.
 func (m *Mesh) messages(groups []wire.Group, spare int) [][]wire.Group {
-	for i := range groups {
-		groups[i].Sort()
-	}
 	return wire.Split(groups, max(1, m.room()-spare))
 }
 

@@ -84,9 +84,9 @@ func (g *growth) left(units, us, windowUS int64) int64 {
 	shift := shiftOf(units)
 	faded, rise := (at-slot+1)<<shift, int64(2)<<shift
 	if slot > 0 {
-		rise += faded - (g.before(at)-slot+2)<<shift
+		rise += faded - (g.end(slot-1)-slot+2)<<shift
 	}
-	if next := g.after(at); next < never {
+	if next := g.end(slot + 1); next < never {
 		rise = min(rise, (next-slot)<<shift-faded)
 	}
 	rise = min(rise, units-faded)
@@ -114,27 +114,4 @@ func (g *growth) end(ended int64) int64 {
 		}
 	}
 	return from
-}
-
-// after is the next end of a slot after one, and before the one before it.
-func (g *growth) after(at int64) int64 {
-	if w := g[0] >> (at + 1); w != 0 {
-		return at + 1 + int64(bits.TrailingZeros64(w))
-	}
-	from := max(at+1, 64)
-	if w := (g[1] &^ guessed) >> (from - 64); w != 0 {
-		return from + int64(bits.TrailingZeros64(w))
-	}
-	return never
-}
-
-func (g *growth) before(at int64) int64 {
-	if w := g[1] << max(0, 128-at); at > 64 && w != 0 {
-		return at - 1 - int64(bits.LeadingZeros64(w))
-	}
-	at = min(at, 64)
-	if w := g[0] << (64 - at); w != 0 {
-		return at - 1 - int64(bits.LeadingZeros64(w))
-	}
-	return -1
 }

@@ -53,7 +53,7 @@ func flatten(t tester, region string, entries int, groups []wire.Group) []meshte
 	seen := map[meshtest.Cell]bool{}
 	for _, g := range groups {
 		name := meshtest.Cell{Limit: g.Limit, WindowUS: g.WindowUS, Region: region, Bucket: g.Bucket}
-		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.IDs) {
+		if seen[name] || len(g.IDs) == 0 || len(g.IDs) != len(g.Generations) || len(g.IDs) != len(g.Units) || !slices.IsSorted(g.Generations) {
 			t.Fatalf("group %+v: twice, empty, uneven or out of order", g)
 		}
 		seen[name] = true

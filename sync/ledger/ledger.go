@@ -16,8 +16,6 @@ const (
 	// DefaultMaxSeries is about twice the million partitions that one region is
 	// meant to know.
 	DefaultMaxSeries = 2_000_000
-	// maxMaxSeries bounds MaxSeries: 60 GB.
-	maxMaxSeries = 1 << 28
 	// MaxRegions is how many regions a ledger can name in its life, ours included:
 	// more than a topology may have.
 	MaxRegions = 1 << regionBits
@@ -97,7 +95,7 @@ type Ledger struct {
 
 // New makes an empty ledger. There is nothing to close. It fails when an instrument cannot be made.
 func New(o Options) (*Ledger, error) {
-	o.MaxSeries = min(cmp.Or(o.MaxSeries, DefaultMaxSeries), maxMaxSeries)
+	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
 	l := &Ledger{
 		o: o, urgent: make(chan struct{}, 1), names: []string{o.Self},
 		limits: limits{known: map[limitKey]*limit{}},
@@ -108,6 +106,7 @@ func New(o Options) (*Ledger, error) {
 		sh.waiting.prev, sh.waiting.next = &sh.waiting, &sh.waiting
 		sh.urgent.prev, sh.urgent.next = &sh.urgent, &sh.urgent
 	}
+	l.resets.of.Store(&map[string]*cuts{})
 	var err error
 	if l.metrics, err = newMetrics(o.Meter, l); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
@@ -167,7 +166,7 @@ func (l *Ledger) mostOf(limit string) int64 {
 
 // turnedAway notes that a counter with this window found no room.
 func (l *Ledger) turnedAway(windowUS, nowUS int64) {
-	l.metrics.turnedAway()
+	l.metrics.turned.Add(1)
 	until := nowUS + 2*windowUS
 	for {
 		old := l.fullUntil.Load()

@@ -46,10 +46,3 @@ func newMetrics(meter metric.Meter, l *Ledger) (*metrics, error) {
 		})
 	return ms, i.Err()
 }
-
-func (m *metrics) turnedAway() { m.turned.Add(1) }
-
-func (m *metrics) lost(units int64) {
-	m.losses.Add(1)
-	m.lostUnits.Add(units)
-}

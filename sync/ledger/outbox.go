@@ -152,7 +152,7 @@ func (l *Ledger) Take(entries int, all bool, number uint64) []wire.Group {
 			break
 		}
 		var whole bool
-		if out, whole = l.takeFrom(&cs[i], entries, out, number); whole && cs[i].urgent {
+		if out, whole = l.takeFrom(&cs[i], entries, out, number); whole && cs[i].state == urgent {
 			urgents--
 		}
 	}
@@ -170,7 +170,7 @@ type candidate struct {
 	unpublished, limitUnits int64
 	most                    int64 // of the limit
 	lateSince               int64 // since when it waits, or notLate
-	urgent                  bool
+	state                   outboxState
 }
 
 // candidates returns the series to take from, how many counters they have unpublished,
@@ -188,7 +188,7 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 				return
 			}
 			counters += n
-			if c.urgent {
+			if c.state == urgent {
 				urgents++
 			}
 			if last == nil || compareCandidates(&c, last) < 0 {
@@ -226,7 +226,7 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 	s := sh.at(o.place)
 	c := candidate{
 		own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), most: l.mostOf(s.limit.name),
-		lateSince: notLate, urgent: o.state == urgent,
+		lateSince: notLate, state: o.state,
 	}
 	if o.since < nowUS-lateAfterUS {
 		c.lateSince = o.since
@@ -249,13 +249,7 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 // compareCandidates orders by priority, then by name, so that the same changes are always
 // taken in the same order.
 func compareCandidates(a, b *candidate) int {
-	rank := func(c *candidate) int {
-		if c.urgent {
-			return 0
-		}
-		return 1
-	}
-	if c := cmp.Or(cmp.Compare(a.lateSince, b.lateSince), cmp.Compare(rank(a), rank(b))); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.lateSince, b.lateSince), cmp.Compare(b.state, a.state)); c != 0 {
 		return c
 	}
 	return cmp.Or(compareFullness(b, a), cmp.Compare(a.id, b.id), a.limit.compare(&b.limit.limitKey))

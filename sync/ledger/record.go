@@ -82,7 +82,7 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 			} else {
 				mine.grow(units, u.began, u.nowUS, s.WindowUS)
 			}
-			becameUrgent = u.sh.changed(o, mine, s.Units, l.peers(), u.nowUS)
+			becameUrgent = u.sh.changed(o, mine, s.Units, int64(l.o.Regions()-1), u.nowUS)
 		}
 		l.sample(o, s)
 	}
@@ -95,9 +95,6 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 		signal.Send(l.urgent)
 	}
 }
-
-// peers is how many other regions there are.
-func (l *Ledger) peers() int64 { return int64(l.o.Regions() - 1) }
 
 // sample notes the check that charged a series of which something is unpublished.
 // A later check's Record may have come first: then it is this one's usage as well.
@@ -208,7 +205,8 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 		}
 	}
 	if units > 0 {
-		l.metrics.lost(units)
+		l.metrics.losses.Add(1)
+		l.metrics.lostUnits.Add(units)
 		if l.o.Lost != nil {
 			there := storeUS // of what others tell us that we counted it may have been there until now
 			if before.known {

@@ -45,10 +45,7 @@ type cut struct {
 }
 
 func (l *Ledger) cuts(tenant string) *cuts {
-	if of := l.resets.of.Load(); of != nil {
-		return (*of)[tenant]
-	}
-	return nil
+	return (*l.resets.of.Load())[tenant]
 }
 
 // Supersede has counters of a tenant count no more: those before the cuts. Of two cuts of a
@@ -75,10 +72,7 @@ func (l *Ledger) Supersede(tenant string, by []wire.Cut) (news bool) {
 	if !news {
 		return false
 	}
-	all := map[string]*cuts{}
-	if of := l.resets.of.Load(); of != nil {
-		maps.Copy(all, *of)
-	}
+	all := maps.Clone(*l.resets.of.Load())
 	if all[tenant] = next; len(all) > maxResets {
 		oldest := tenant
 		for name, c := range all {
@@ -95,12 +89,8 @@ func (l *Ledger) Supersede(tenant string, by []wire.Cut) (news bool) {
 // Resets are the tenants whose usage was deleted, and their cuts.
 func (l *Ledger) Resets() iter.Seq2[string, []wire.Cut] {
 	return func(yield func(string, []wire.Cut) bool) {
-		of := l.resets.of.Load()
-		if of == nil {
-			return
-		}
-		names := l.Names()
-		for tenant, c := range *of {
+		of, names := *l.resets.of.Load(), l.Names()
+		for tenant, c := range of {
 			var all []wire.Cut
 			for i, r := range c.regions {
 				if r.upTo > 0 {

@@ -9,16 +9,6 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// cursor is a place in the ledger. Each shard is walked from its end.
-type cursor struct {
-	shard int
-	left  int // series of the shard that are still to come, at most
-}
-
-func start() cursor { return cursor{left: math.MaxInt} }
-
-func (c *cursor) atEnd() bool { return c.shard == shardCount }
-
 // Live gives the live counters of a region, in pieces of at most that many: of our own those
 // of series that changed in a message with a number above since, with 0 all. Counters that
 // come and go meanwhile may be among them or not. No lock is held between pieces. Our own come with
@@ -30,38 +20,38 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 		if region < 0 {
 			return
 		}
-		c := start()
 		var buf []entry
-		for !c.atEnd() || len(buf) > 0 {
-			for !c.atEnd() && len(buf) < entries {
-				buf = l.collect(buf, &c, entries, region, since)
+		for i := range l.shards {
+			for left := math.MaxInt; left > 0; {
+				left, buf = l.collect(&l.shards[i], left, entries, region, since, buf)
+				for len(buf) >= entries {
+					if !yield(group(buf[:entries], region == 0)) {
+						return
+					}
+					buf = append(buf[:0], buf[entries:]...)
+				}
 			}
-			n := min(entries, len(buf))
-			if n > 0 && !yield(group(buf[:n], region == 0)) {
-				return
-			}
-			buf = append(buf[:0], buf[n:]...)
+		}
+		if len(buf) > 0 {
+			yield(group(buf, region == 0))
 		}
 	}
 }
 
-// collect appends live counters of a region from c on, series by series, until there
-// are that many or a slice of the shard is done.
-func (l *Ledger) collect(buf []entry, c *cursor, entries, region int, since uint64) []entry {
-	sh, nowUS, ahead := &l.shards[c.shard], l.nowUS(), l.clocks[region].Load()
+// collect appends live counters of a region in the shard's first so many series, from the last of
+// them on, until there are that many counters or a slice is done, and returns how many series are left.
+func (l *Ledger) collect(sh *shard, left, entries, region int, since uint64, buf []entry) (int, []entry) {
+	nowUS, ahead := l.nowUS(), l.clocks[region].Load()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	c.left = min(c.left, len(sh.all))
-	for visited := 0; c.left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
-		c.left--
-		if s := &sh.all[c.left]; since == 0 || s.own != nil && s.own.number > since {
+	left = min(left, len(sh.all))
+	for visited := 0; left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
+		left--
+		if s := &sh.all[left]; since == 0 || s.own != nil && s.own.number > since {
 			buf = s.live(region, l.mostOf(s.limit.name), nowUS, ahead, buf)
 		}
 	}
-	if c.left == 0 {
-		*c = cursor{c.shard + 1, math.MaxInt}
-	}
-	return buf
+	return left, buf
 }
 
 // live appends the live counters of a region, no more than most of each bucket. aheadUS is the region's
@@ -110,8 +100,9 @@ type entry struct {
 	growth             growth // of a snapshot
 }
 
-// group puts counters together by limit and bucket, in a fixed order, with ids
-// ascending in each, with how they grew or without. It sorts es.
+// group puts counters together by limit and bucket, in a fixed order, with how they grew or without.
+// In each they are in the order of generations, whose differences are then short: one or two bytes of
+// a message. It sorts es.
 func group(es []entry, grown bool) []wire.Group {
 	if len(es) == 0 {
 		return nil
@@ -120,7 +111,7 @@ func group(es []entry, grown bool) []wire.Group {
 		if a.limit != b.limit {
 			return a.limit.compare(&b.limit.limitKey)
 		}
-		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.id, b.id), cmp.Compare(a.generation, b.generation))
+		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id))
 	})
 	ids, numbers := make([]uint64, len(es)), make([]int64, 2*len(es))
 	generations, units := numbers[:len(es)], numbers[len(es):]

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/regiond/regiond/quota"
@@ -40,7 +41,7 @@ func TestBytesPerPartition(t *testing.T) {
 	} {
 		u := tick(row.before)
 		if row.sorted {
-			u.Groups[0].Sort()
+			slices.Sort(u.Groups[0].Generations)
 		}
 		sent := float64(len(wire.Append(nil, u))) / changed
 		t.Logf("%-42s %5.2f bytes each", row.name, sent)
@@ -87,7 +88,7 @@ func TestBytesPerLoan(t *testing.T) {
 
 func BenchmarkUsage(b *testing.B) {
 	u := tick(day)
-	u.Groups[0].Sort()
+	slices.Sort(u.Groups[0].Generations)
 	data := wire.Append(nil, u)
 	run := func(name string, f func() error) {
 		b.Run(name, func(b *testing.B) {

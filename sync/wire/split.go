@@ -1,7 +1,5 @@
 package wire
 
-import "sort"
-
 // groupBytes and rowBytes are the most that a group without its rows, and a row, take in
 // a message; the rest of one takes headBytes at most.
 const (
@@ -52,24 +50,4 @@ func Split(groups []Group, most int) [][]Group {
 		messages = append(messages, message)
 	}
 	return messages
-}
-
-// Sort orders the rows by generation. Their order has no meaning, but the difference
-// between neighbours that are close is short: one or two bytes a row.
-func (g *Group) Sort() {
-	sort.Sort((*byGeneration)(g))
-}
-
-type byGeneration Group
-
-func (g *byGeneration) Len() int           { return len(g.IDs) }
-func (g *byGeneration) Less(i, j int) bool { return g.Generations[i] < g.Generations[j] }
-func (g *byGeneration) Swap(i, j int) {
-	g.IDs[i], g.IDs[j] = g.IDs[j], g.IDs[i]
-	g.Generations[i], g.Generations[j] = g.Generations[j], g.Generations[i]
-	g.Units[i], g.Units[j] = g.Units[j], g.Units[i]
-	if len(g.Growth) > 0 {
-		a, b := (*[growthSize]uint64)(g.Growth[growthSize*i:]), (*[growthSize]uint64)(g.Growth[growthSize*j:])
-		*a, *b = *b, *a
-	}
 }

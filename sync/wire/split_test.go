@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"cmp"
 	"slices"
 	"testing"
 
@@ -108,27 +107,6 @@ func TestGroupsCross(t *testing.T) {
 		clear(data) // of which got keeps nothing
 		if diff := gocmp.Diff(u, got); err != nil || diff != "" {
 			t.Fatalf("error %v, -sent +arrived:\n%s", err, diff)
-		}
-	})
-}
-
-func TestSortKeepsRowsTogether(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		g := anyGroup(30).Draw(t, "group")
-		before := rowsOf([]wire.Group{g})
-		g.Sort()
-		if !slices.IsSorted(g.Generations) {
-			t.Fatalf("generations are not ascending: %v", g.Generations)
-		}
-		after := rowsOf([]wire.Group{g})
-		for _, rows := range [][]row{before, after} {
-			slices.SortFunc(rows, func(a, b row) int {
-				return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id), cmp.Compare(a.units, b.units),
-					cmp.Compare(a.growth[0], b.growth[0]), cmp.Compare(a.growth[1], b.growth[1]))
-			})
-		}
-		if diff := gocmp.Diff(before, after, gocmp.AllowUnexported(row{})); diff != "" {
-			t.Fatalf("rows (-before +after):\n%s", diff)
 		}
 	})
 }
