@@ -9,14 +9,7 @@ import (
 	"github.com/regiond/regiond/region/members"
 )
 
-// metrics are the package's counters; the gauges read the Gossip. In Prometheus
-// they are
-//
-//	regiond_gossip_members{state}          known processes, this one included
-//	regiond_gossip_health                  0 healthy … 7 too slow to probe others
-//	regiond_gossip_refused_total{reason}   label, key, size, bytes, streams, message, region, metadata, full
-//	regiond_gossip_rejoins_total{result}   joined, failed, unresolved
-//	regiond_config_drift_seconds           how long configurations have differed
+// metrics are the package's counters; the gauges read the Gossip. docs/observe.md describes them.
 type metrics struct {
 	refused, rejoins *instruments.Counter
 }

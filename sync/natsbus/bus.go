@@ -5,20 +5,10 @@
 //	(never waits)                                            │
 //	Messages ◀─ inbox (bounded) ◀─ nats.go ◀─────────────────┘
 //
-// It promises:
-//
-//   - Publish returns at once whatever the socket does: NATS down, frozen, or accepting
-//     bytes and losing them. nil means only that the bus took the message.
-//   - What could not be sent while there was a connection is dropped, never kept for
-//     later: a message is state, and the next one has newer state.
-//   - The messages of one publisher arrive in its order, over all subjects. Those that the
-//     reader is too slow for are dropped and counted.
-//   - A lost connection is retried forever. It counts as connected once its subscriptions
-//     are in place, and then Gaps signals that messages may have been missed.
-//
-// It does not acknowledge, repeat or store messages, nor know what they mean. A gap
-// between the servers of two regions is beyond our connection and not seen here; sequence
-// numbers in the messages show it.
+// Beside what sync.Bus promises: what could not be sent while there was a connection is dropped,
+// never kept for later, since the next message has newer state. A lost connection is retried forever,
+// and counts as connected once its subscriptions are in place. A gap between the servers of two regions
+// is beyond our connection and not seen here; sequence numbers in the messages show it.
 package natsbus
 
 import (
@@ -103,11 +93,19 @@ func New(opts Options) (*Bus, error) {
 }
 
 // Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull
-// and ErrTooLarge; each is counted. The subject is one of the contract, with a valid name
-// of a region. Neither data nor header is kept.
+// and ErrTooLarge; each is counted. Neither data nor header is kept.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
 	err := b.enqueue(meshsync.Message{Subject: subject, Data: data, Header: header})
-	b.metrics.publish(err)
+	switch {
+	case err == nil:
+		b.metrics.published.Add(1)
+	case errors.Is(err, ErrFull):
+		b.metrics.drop(dropFull, 1)
+	case errors.Is(err, ErrTooLarge):
+		b.metrics.drop(dropTooLarge, 1)
+	default:
+		b.metrics.drop(dropDisconnected, 1)
+	}
 	return err
 }
 
@@ -132,13 +130,13 @@ func (b *Bus) enqueue(m meshsync.Message) error {
 	}
 }
 
-// Limit is how many bytes a message may have at this server; 0: there is no connection.
+// Limit implements sync.Bus; it is 0 while there is no connection.
 func (b *Bus) Limit() int { return int(b.limit.Load()) }
 
-// Messages delivers what others publish for our region. It is never closed.
+// Messages implements sync.Bus. It is never closed.
 func (b *Bus) Messages() <-chan meshsync.Message { return b.messages }
 
-// Gaps has something in it after a connection was made. It holds at most one.
+// Gaps implements sync.Bus.
 func (b *Bus) Gaps() <-chan struct{} { return b.gaps }
 
 // Connected reports whether there is a connection whose subscriptions are in place.

@@ -40,7 +40,8 @@ func GatewayTLS(cluster string, keys [][]byte) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificates of gateways: derive key %d: %w", i+1, err)
 		}
-		authority, signer, err := newAuthority(ed25519.NewKeyFromSeed(seed))
+		signer := ed25519.NewKeyFromSeed(seed)
+		authority, err := newAuthority(signer)
 		if err != nil {
 			return nil, fmt.Errorf("certificates of gateways: key %d: %w", i+1, err)
 		}
@@ -59,7 +60,7 @@ func GatewayTLS(cluster string, keys [][]byte) (*tls.Config, error) {
 
 // newAuthority signs its own certificate: peers have the same key, name and key id, and
 // need no copy of it.
-func newAuthority(key ed25519.PrivateKey) (*x509.Certificate, ed25519.PrivateKey, error) {
+func newAuthority(key ed25519.PrivateKey) (*x509.Certificate, error) {
 	id := sha256.Sum256(key.Public().(ed25519.PublicKey))
 	template := certificate()
 	template.Subject = pkix.Name{CommonName: "regiond gateways"}
@@ -67,10 +68,9 @@ func newAuthority(key ed25519.PrivateKey) (*x509.Certificate, ed25519.PrivateKey
 	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	cert, err := x509.ParseCertificate(der)
-	return cert, key, err
+	return x509.ParseCertificate(der)
 }
 
 // newCertificate makes a key that no other process has.

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/base/loglimit"
+	"github.com/regiond/regiond/internal/base/signal"
 )
 
 // Embedded is a NATS server in this process. Those of other regions are joined by
@@ -33,10 +33,7 @@ type Embedded struct {
 }
 
 // NewEmbedded makes a server that does not listen yet. Its error names every option that
-// is wrong. In Prometheus its instruments are called
-//
-//	regiond_bus_gateways             peers connected, by direction
-//	regiond_bus_server_errors_total  errors that the server logged: refused peers, failed connections
+// is wrong.
 func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
@@ -126,10 +123,7 @@ func (e *Embedded) SetTLS(c *tls.Config) error {
 	if err := e.cut(); err != nil {
 		return fmt.Errorf("natsbus: embedded server: other certificates: %w", err)
 	}
-	select {
-	case e.reloaded <- struct{}{}:
-	default:
-	}
+	signal.Send(e.reloaded)
 	return nil
 }
 
@@ -144,15 +138,6 @@ func (e *Embedded) cut() error {
 		if err := e.server.ReloadOptions(o); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// GatewayAddr is where the server listens for gateways; nil before it is ready, and when
-// it has none.
-func (e *Embedded) GatewayAddr() net.Addr {
-	if a := e.server.GatewayAddr(); a != nil {
-		return a
 	}
 	return nil
 }

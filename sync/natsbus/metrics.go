@@ -1,8 +1,6 @@
 package natsbus
 
 import (
-	"errors"
-
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
@@ -18,13 +16,7 @@ const (
 	dropReader       = "reader"  // arrived, but the reader of Messages was too slow
 )
 
-// metrics are the instruments of a Bus. In Prometheus they are called
-//
-//	regiond_bus_published_total        taken by Publish
-//	regiond_bus_received_total         arrived, whether read in time or not
-//	regiond_bus_dropped_total{reason}
-//	regiond_bus_connections_total      made, so reconnections are one fewer
-//	regiond_bus_connected              1 while there is one
+// metrics are the instruments of a Bus; docs/observe.md describes them.
 type metrics struct{ published, arrived, opened, dropped *instruments.Counter }
 
 func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
@@ -38,20 +30,6 @@ func newMetrics(meter metric.Meter, connected func() bool) (*metrics, error) {
 		dropped: i.CounterBy("regiond.bus.dropped", "{message}", "Messages that were dropped on our side of NATS, by reason.",
 			"reason", dropDisconnected, dropFull, dropTooLarge, dropRefused, dropWrite, dropReader),
 	}, i.Err()
-}
-
-// publish counts the outcome of a call of Publish.
-func (m *metrics) publish(err error) {
-	switch {
-	case err == nil:
-		m.published.Add(1)
-	case errors.Is(err, ErrFull):
-		m.drop(dropFull, 1)
-	case errors.Is(err, ErrTooLarge):
-		m.drop(dropTooLarge, 1)
-	default:
-		m.drop(dropDisconnected, 1)
-	}
 }
 
 func (m *metrics) drop(reason string, n int64) { m.dropped.Add(n, "reason", reason) }
