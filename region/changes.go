@@ -39,32 +39,25 @@ func limitNamed(name string) func(quota.Limit) bool {
 func RestartFields(before, after *Topology, name string) []string {
 	a, _ := before.Region(name)
 	b, _ := after.Region(name)
-	var fields []string
-	if before.Cluster != after.Cluster {
-		fields = append(fields, "cluster")
-	}
-	changed := func(field string, differs bool) {
-		if differs {
-			fields = append(fields, "regions/"+name+"/"+field)
-		}
-	}
-	if before.RLS.Compat != after.RLS.Compat {
-		fields = append(fields, "rls/compat")
-	}
-	changed("http", a.HTTP != b.HTTP)
-	changed("grpc", a.GRPC != b.GRPC)
-	changed("admin", a.Admin != b.Admin)
-	changed("gossip", !reflect.DeepEqual(withoutKeys(a.Gossip), withoutKeys(b.Gossip)) || a.keyed() != b.keyed())
 	redis := b.Redis
 	redis.PasswordFile = a.Redis.PasswordFile // is read again
-	changed("redis", !reflect.DeepEqual(a.Redis, redis))
-	changed("nats", !reflect.DeepEqual(a.NATS, b.NATS))
-	if (before.Access.CertFile == "") != (after.Access.CertFile == "") {
-		fields = append(fields, "access/cert_file")
+	var fields []string
+	changed := func(field string, differs bool) {
+		if differs {
+			fields = append(fields, field)
+		}
 	}
-	if (before.Access.AdminCertFile == "") != (after.Access.AdminCertFile == "") {
-		fields = append(fields, "access/admin_cert_file")
-	}
+	own := "regions/" + name + "/"
+	changed("cluster", before.Cluster != after.Cluster)
+	changed("rls/compat", before.RLS.Compat != after.RLS.Compat)
+	changed(own+"http", a.HTTP != b.HTTP)
+	changed(own+"grpc", a.GRPC != b.GRPC)
+	changed(own+"admin", a.Admin != b.Admin)
+	changed(own+"gossip", !reflect.DeepEqual(withoutKeys(a.Gossip), withoutKeys(b.Gossip)) || a.keyed() != b.keyed())
+	changed(own+"redis", !reflect.DeepEqual(a.Redis, redis))
+	changed(own+"nats", !reflect.DeepEqual(a.NATS, b.NATS))
+	changed("access/cert_file", (before.Access.CertFile == "") != (after.Access.CertFile == ""))
+	changed("access/admin_cert_file", (before.Access.AdminCertFile == "") != (after.Access.AdminCertFile == ""))
 	return fields
 }
 

@@ -250,11 +250,12 @@ func (s *Source) fields(v found, dst reflect.Value) {
 			fields[name] = field{dst.Field(i), need == "required"}
 		}
 	}
-	entries, missing := s.entries(v), maps.Clone(fields)
-	for _, e := range entries {
+	s.want(v, "a mapping", mapping)
+	missing := maps.Clone(fields)
+	for _, e := range v.keys {
 		delete(missing, e.key)
 	}
-	for _, e := range entries {
+	for _, e := range v.keys {
 		name := e.key
 		if _, known := fields[name]; !known {
 			name = s.unknown(e, v.Pointer, fields, missing)
@@ -268,12 +269,6 @@ func (s *Source) fields(v found, dst reflect.Value) {
 			s.note(Place{v.Line, v.Column, under(v.Pointer, name)}, "is missing and has no default")
 		}
 	}
-}
-
-// entries returns the keys of what must be a mapping.
-func (s *Source) entries(v found) []entry {
-	s.want(v, "a mapping", mapping)
-	return v.keys
 }
 
 // unknown notes a field that is not known. It returns the one of those missing that is probably meant, which is missing no
@@ -315,7 +310,8 @@ func typo(a, b string) int {
 
 // named decodes the entries of a mapping and adds them, sorted by name.
 func named[T any](s *Source, v found, valid func(string) error, add func(string, T)) {
-	for _, e := range slices.SortedFunc(slices.Values(s.entries(v)), func(a, b entry) int { return cmp.Compare(a.key, b.key) }) {
+	s.want(v, "a mapping", mapping)
+	for _, e := range slices.SortedFunc(slices.Values(v.keys), func(a, b entry) int { return cmp.Compare(a.key, b.key) }) {
 		pointer := under(v.Pointer, e.key)
 		var own T
 		s.decode(e.value, pointer, &own)

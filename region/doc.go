@@ -24,15 +24,8 @@
 //
 // # How a topology is read
 //
-//	topology.yaml ──Parse──▶ *Topology ──┬─ Region     listeners, store and bus of one region
-//	                 │                   ├─ Policies   the limits, and the Tenants they apply to
-//	                 ├─ warnings         │
-//	                 └─ *Invalid         └─ Hash       what all regions must agree on, in 16 characters
-//
-// source.go reads YAML into a tree of values, decode.go the tree into a Topology (topology.go,
-// rls.go), parse.go sets defaults, validate.go and warnings.go hold it to the rules, and
-// exposure.go looks at what it leaves open on this machine. hash.go, shares.go and changes.go
-// are what others ask of it.
+// Parse and Load make a *Topology, warnings and, of a file that is none, an *Invalid. DESIGN.md shows
+// the way through the files. hash.go, shares.go and changes.go are what others ask of a topology.
 //
 // A Topology from Parse obeys every rule of the schema, so no other package
 // checks again. A file that does not is refused with line, column, pointer and

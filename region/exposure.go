@@ -41,10 +41,13 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",
 			quota.Clip(l.addr))
 	}
-	for _, f := range t.secretFiles() {
-		info, err := stat(f.Detail)
-		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, f.Pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(f.Detail))
-	}
+	t.eachSecret(func(pointer, file string) {
+		if file == "" {
+			return
+		}
+		info, err := stat(file)
+		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(file))
+	})
 	return ps
 }
 
@@ -61,14 +64,9 @@ func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func
 	ps.when(len(names) > 0, at, format, strings.Join(names, ", "))
 }
 
-// secretFiles are the paths of secrets, in Detail, by pointer. Lists of tokens are not
+// eachSecret calls add with the path of each secret, "" for none. Lists of tokens are not
 // among them: they hold hashes.
-func (t *Topology) secretFiles() (files []quota.FieldError) {
-	add := func(pointer, path string) {
-		if path != "" {
-			files = append(files, quota.FieldError{Pointer: pointer, Detail: path})
-		}
-	}
+func (t *Topology) eachSecret(add func(pointer, file string)) {
 	add("/access/key_file", t.Access.KeyFile)
 	add("/access/admin_key_file", t.Access.AdminKeyFile)
 	for i := range t.Regions {
@@ -86,5 +84,4 @@ func (t *Topology) secretFiles() (files []quota.FieldError) {
 			}
 		}
 	}
-	return files
 }

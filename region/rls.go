@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -125,15 +124,6 @@ func (t *Topology) EveryPolicy() []*quota.Policy {
 		}
 	}
 	return all
-}
-
-// Domain returns the domain of that name.
-func (t *Topology) Domain(name string) (*Domain, bool) {
-	i, ok := slices.BinarySearchFunc(t.RLS.Domains, name, func(d Domain, name string) int { return strings.Compare(d.Name, name) })
-	if !ok {
-		return nil, false
-	}
-	return &t.RLS.Domains[i], true
 }
 
 func (t *Topology) validateRLS(ps *problems) {
