@@ -6,6 +6,8 @@ import (
 	"maps"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
@@ -57,6 +59,22 @@ func (c *counters) Admit(units int64, cells ...meshtest.Cell) {
 // Live gives pieces of the world's size.
 func (c *counters) Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group] {
 	return c.Ledger.Live(origin, since, cmp.Or(c.n.w.chunk, entries))
+}
+
+// Checks are those that the test sampled.
+func (c *counters) Checks() []trace.SpanContext {
+	if c.n.checks == nil {
+		return c.Ledger.Checks()
+	}
+	return c.n.checks()
+}
+
+// Resets are those that the test made.
+func (c *counters) Resets() iter.Seq2[string, []wire.Cut] {
+	if c.n.resets == nil {
+		return c.Ledger.Resets()
+	}
+	return c.n.resets()
 }
 
 // Snapshot is all that is held, by name.

@@ -15,37 +15,21 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// Counters are the usage counters that the mesh replicates; package ledger implements
-// them. Only the goroutine of Run calls them.
+// Counters are the usage counters that the mesh replicates: a *ledger.Ledger, which documents the
+// methods. Only the goroutine of Run calls them.
 type Counters interface {
-	// Urgent has something in it once a change should not wait for the next tick.
 	Urgent() <-chan struct{}
-	// Take returns at most that many changed counters and considers them published, from
-	// the message with that number on: the urgent ones, or all.
 	Take(entries int, all bool, number uint64) []wire.Group
-	// Unsent is the age of the oldest change that was not taken.
 	Unsent() time.Duration
-
-	// Live walks over the live counters of a region, in pieces of at most that many: of our
-	// own those that Take gave with a number above since, with 0 all.
+	Checks() []trace.SpanContext
 	Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group]
-	// Names lists all regions that have or had counters, and our own.
 	Names() []string
-	// ClockUS is the store clock of a region at our time at, by what Fold was given
-	// last; false: it was given nothing.
 	ClockUS(region string, at time.Duration) (us int64, known bool)
-
-	// Fold merges counters of what author has admitted; its store clock was clockUS at our
-	// time at. On an error nothing is merged. Our own region as the author means a
-	// sibling.
 	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
-	// FoldWhole merges counters of which earlier messages are missing, like Fold.
 	FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error
-	// FoldReturned merges what a peer remembers of our own counters, like FoldWhole.
 	FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error
-	// Sweep frees what has ended. It is called at each tick.
+	Resets() iter.Seq2[string, []wire.Cut]
 	Sweep()
-	// Full reports that something was rejected lately because there was no room.
 	Full() bool
 }
 
@@ -77,8 +61,6 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
-	// Resets gives the cuts of all tenants. It may be nil.
-	Resets func() iter.Seq2[string, []wire.Cut]
 	// RecoverCounters is called when our counters were requested while a sibling,
 	// admissions only the store knows, is silent. It may be nil.
 	RecoverCounters func()
@@ -86,9 +68,6 @@ type Options struct {
 	Meter           metric.Meter
 	// Tracer makes the spans of messages; nil makes none, and costs nothing.
 	Tracer trace.Tracer
-	// Checks gives the sampled checks whose usage Counters.Take gave, once each: the next
-	// message is linked to them. It may be nil.
-	Checks func() []trace.SpanContext
 }
 
 // Receivers are the parts that send by a Mesh, and get what others send to them. Each may be

@@ -146,10 +146,10 @@ func (m *Mesh) sendLoans(to string, l wire.Loans) {
 // publishResets gives a process that was not received until now the cuts of all tenants: it
 // may have started since, or been cut off.
 func (m *Mesh) publishResets() {
-	if m.o.Resets == nil || m.silenced() {
+	if m.silenced() {
 		return
 	}
-	for tenant, cuts := range m.o.Resets() {
+	for tenant, cuts := range m.o.Counters.Resets() {
 		_ = m.send(&wire.Reset{ID: 1, Tenant: tenant, Cuts: cuts}, "", nil)
 	}
 }

@@ -58,10 +58,10 @@ func (m *Mesh) start(ctx context.Context, kind trace.SpanKind, operation, subjec
 // sampled checks; else nil. It stays open while the bus takes nothing, so it shows how long
 // the message was delayed.
 func (m *Mesh) publication(groups []wire.Group) trace.Span {
-	if m.o.Tracer == nil || m.o.Checks == nil || m.outbox.span != nil {
+	if m.o.Tracer == nil || m.outbox.span != nil {
 		return m.outbox.span
 	}
-	checks := m.o.Checks()
+	checks := m.o.Counters.Checks()
 	if len(checks) == 0 {
 		return nil
 	}

@@ -146,7 +146,7 @@ func (n *node) start(c meshsync.Counters) {
 	m, err := meshsync.New(meshsync.Options{
 		Members: n.members, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
 		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
-		Logger: slog.New(&n.log), Tracer: n.tracer, Checks: n.checks, Resets: n.resets,
+		Logger: slog.New(&n.log), Tracer: n.tracer,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})
 	if err != nil {

@@ -157,9 +157,9 @@ func (r *replication) known(name string) bool {
 	return ok
 }
 
-func (r *replication) openManager(*config) (err error) {
+func (r *replication) openManager(*config) error {
 	tracer := r.d.telemetry.Tracer("regiond")
-	r.manager, err = view.NewManager(view.ManagerOptions{
+	r.manager = view.NewManager(view.ManagerOptions{
 		Ceilings: r.ceilings, Members: r.members, HeartbeatSoon: r.mesh.HeartbeatSoon, State: r.state,
 		Processes: r.d.options.Processes, Recover: r.recoverCounters(),
 		Logger: r.d.log.With("component", "view"),
@@ -168,7 +168,7 @@ func (r *replication) openManager(*config) (err error) {
 			traceChange(tracer, e)
 		},
 	})
-	return err
+	return nil
 }
 
 // openGossip listens at the topology's addresses, or at that of --gossip for one
@@ -293,9 +293,8 @@ func (r *replication) openMesh(c *config) error {
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Members: r.members, Key: c.partitionKey(), Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.d.timeUS,
-		Known: r.known, Resets: r.ceilings.Ledger().Resets,
-		Regions: r.regions,
-		View:    r.ceilings.Advertised,
+		Known: r.known, Regions: r.regions,
+		View: r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == r.self.Region {
 				return // one store, one clock
@@ -305,7 +304,7 @@ func (r *replication) openMesh(c *config) error {
 			}
 		},
 		Logger: r.d.log.With("component", "mesh"), Meter: r.d.telemetry.Meter("sync"),
-		Tracer: r.d.telemetry.Tracer("sync"), Checks: r.ceilings.Ledger().Checks, RecoverCounters: r.recoverCounters(),
+		Tracer: r.d.telemetry.Tracer("sync"), RecoverCounters: r.recoverCounters(),
 	})
 	return err
 }
@@ -442,7 +441,7 @@ func (r *replication) notReady() string {
 	if s := r.state.Snapshot(); s.Refused != "" && !s.Adopted {
 		return s.Refused
 	}
-	if r.now() < joinTimeout && !r.ceilings.View().Joined() {
+	if r.now() < joinTimeout && r.ceilings.View().Joining {
 		return "joining: waiting for what the other regions have used"
 	}
 	return ""

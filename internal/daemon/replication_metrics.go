@@ -87,7 +87,7 @@ func (r *replication) watchView(i *instruments.Maker) {
 		func(observe instruments.Observe) { observe(ceilingRatio(r.ceilings.View())) })
 	others := func(name, unit, help string, show func(p *members.RegionRow, observe instruments.Observe)) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) {
-			peers := r.ceilings.View().Peers()
+			peers := r.ceilings.View().Peers
 			for i := range peers {
 				if p := &peers[i]; p.Region != r.self.Region {
 					show(p, observe)
@@ -133,7 +133,7 @@ func (r *replication) watchView(i *instruments.Maker) {
 // ceilingRatio is our ceiling of a limit so large that shares have no remainders.
 func ceilingRatio(v *view.View) float64 {
 	const units = int64(1_000_000)
-	unused := make([]int64, len(v.Regions()))
+	unused := make([]int64, len(v.Regions))
 	ceiling, _ := v.Ceiling(units, quota.FailShare, unused, 0)
 	return float64(ceiling) / float64(units)
 }

@@ -162,10 +162,10 @@ func (n *replication) report(v *status.Report) {
 	}
 	seen := n.ceilings.View()
 	mode, reason := seen.Mode(quota.FailShare)
-	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About()}
+	v.Mode = status.Mode{Mode: mode.String(), Reason: reason.String(), About: seen.About}
 	for i := range v.Regions {
 		r := &v.Regions[i]
-		for _, p := range seen.Peers() {
+		for _, p := range seen.Peers {
 			if p.Region == r.Region {
 				r.RegionRow = p
 			}

@@ -117,12 +117,12 @@ func cap50(units int64) int64 { return min(max(0, units), 1<<50) }
 func (v *View) formula(t Terms, former []string) string {
 	units, closed := Ceiling(t)
 	if closed {
-		return fmt.Sprintf("nothing while partitioned (%v: %s) = 0", v.reason, strings.Join(v.about, ", "))
+		return fmt.Sprintf("nothing while partitioned (%v: %s) = 0", v.reason, strings.Join(v.About, ", "))
 	}
 	widened := !v.partitioned() || t.widens()
 	var shares, used, above []string
 	for k, share := range t.Shares {
-		name := v.regions[k]
+		name := v.Regions[k]
 		if k != t.Self && !widened && !t.Members.Has(k) {
 			above = append(above, fmt.Sprintf(" − above its share %s max(0, %d − %d)", name, t.estimate(k), share))
 			continue

@@ -107,7 +107,12 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	var err error
 	lo := o.Ledger
 	lo.Self, lo.Boot, lo.Now = o.Self.Region, o.Self.Boot, o.Now
-	lo.Limit = func(name string) (int64, bool) { return c.limits.Load().units(name) }
+	lo.Limit = func(name string) (int64, bool) {
+		if l, ok := c.limits.Load().limits[name]; ok {
+			return l.Units, true
+		}
+		return 0, false
+	}
 	lo.Regions = func() int { return len(c.limits.Load().topology.Weights) }
 	lo.Most = func(name string) int64 { return c.limits.Load().most(name, o.Now()) }
 	lo.Returned = func(tenant string) {
@@ -122,11 +127,7 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 	if err != nil {
 		return nil, err
 	}
-	viewer, err := NewViewer(o.Self.Region, o.Now(), c.limits.Load().topology)
-	if err != nil {
-		return nil, err
-	}
-	v, _ := viewer.Observe(Input{Now: o.Now()})
+	v, _ := NewViewer(o.Self.Region, o.Now(), c.limits.Load().topology).Observe(Input{Now: o.Now()})
 	c.setView(v)
 	return c, nil
 }
@@ -161,7 +162,7 @@ func (c *Ceilings) setView(v *View) {
 		c.hold = hold{}
 	}
 	s := &snapshot{View: v, hold: c.hold}
-	for _, name := range v.Regions() {
+	for _, name := range v.Regions {
 		s.order = append(s.order, c.ledger.Region(name))
 	}
 	for i, name := range c.ledger.Names() {
@@ -176,11 +177,7 @@ func (c *Ceilings) setView(v *View) {
 func (c *Ceilings) View() *View { return c.snapshot.Load().At(c.o.Now()) }
 
 // Advertised is what the next heartbeat contains.
-func (c *Ceilings) Advertised() meshsync.Advertised {
-	v := c.snapshot.Load()
-	hash, weights := v.Topology()
-	return meshsync.Advertised{Members: v.Advertised(), Topology: hash, Weights: weights}
-}
+func (c *Ceilings) Advertised() meshsync.Advertised { return c.snapshot.Load().Heartbeat }
 
 // snapshot is a view, and where its regions are in the ledger.
 type snapshot struct {
@@ -303,7 +300,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer.Units, answer.Closed = c.units(v, l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, l, now)
-	answer.Lenders = v.members.Len() > 1
+	answer.Lenders = v.Members.Len() > 1
 	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}

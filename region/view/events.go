@@ -69,11 +69,11 @@ func topologyEvent(drifts bool, waiting []string) Event {
 func changes(before, after *View) (events []Event) {
 	states := map[string]members.State{} // a new region was never seen
 	if before != nil {
-		for _, p := range before.peers {
+		for _, p := range before.Peers {
 			states[p.Region] = p.State
 		}
 	}
-	for _, p := range after.peers {
+	for _, p := range after.Peers {
 		was := states[p.Region]
 		if p.Self || was == p.State {
 			continue
@@ -91,7 +91,7 @@ func changes(before, after *View) (events []Event) {
 	}
 	was, _ := before.Mode(quota.FailShare)
 	if e.From = was.String(); was == mode {
-		from, to := before.names(before.members), after.names(after.members)
+		from, to := before.names(before.Members), after.names(after.Members)
 		e.Kind, e.From, e.To = MembersChanged, strings.Join(from, ","), strings.Join(to, ",")
 	}
 	if e.From != e.To {
@@ -102,8 +102,8 @@ func changes(before, after *View) (events []Event) {
 
 // summary says in a sentence which regions are counted on, and why not all.
 func (v *View) summary() string {
-	about := strings.Join(v.about, ", ")
-	group := strings.Join(v.names(v.members), ", ")
+	about := strings.Join(v.About, ", ")
+	group := strings.Join(v.names(v.Members), ", ")
 	switch v.reason {
 	case quota.ReasonNone:
 		return "every region is counted on"

@@ -96,15 +96,6 @@ func (x *limitIndex) most(name string, now time.Duration) int64 {
 
 func limitName(policy, limit string) string { return policy + "." + limit }
 
-// units is L of a limit in force.
-func (x *limitIndex) units(name string) (units int64, ok bool) {
-	l, ok := x.limits[name]
-	if !ok {
-		return 0, false
-	}
-	return l.Units, true
-}
-
 // series is what the ledger counts a store's counter under; false for one of a limit
 // that is not in force. Its window may be another, from the configuration before or a
 // sibling that has not reloaded.

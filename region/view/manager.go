@@ -61,15 +61,12 @@ type Manager struct {
 }
 
 // NewManager returns a Manager that has refreshed the view once, with no process known.
-func NewManager(o ManagerOptions) (*Manager, error) {
+func NewManager(o ManagerOptions) *Manager {
 	c := o.Ceilings
 	m := &Manager{o: o, self: c.o.Self, now: c.o.Now, requests: make(chan struct{}, 1), inForce: c.limits.Load()}
-	var err error
-	if m.viewer, err = NewViewer(m.self.Region, m.now(), m.inForce.topology); err != nil {
-		return nil, err
-	}
+	m.viewer = NewViewer(m.self.Region, m.now(), m.inForce.topology)
 	m.setView(m.viewer.Observe(Input{Now: m.now(), Unread: o.State != nil}))
-	return m, nil
+	return m
 }
 
 // Configure puts a topology in force.
@@ -102,9 +99,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // Refresh evaluates all processes and puts the resulting view in force.
 func (m *Manager) Refresh() {
 	if limits := m.o.Ceilings.limits.Load(); limits != m.inForce {
-		if err := m.viewer.Configure(limits.topology); err != nil {
-			m.o.Logger.Error("the regions of the new configuration cannot be used", "error", err)
-		}
+		m.viewer.Configure(limits.topology)
 		m.inForce = limits
 	}
 	in := Input{Now: m.now(), Processes: m.o.Members.Others()}
@@ -158,7 +153,7 @@ func (m *Manager) setView(v *View, events []Event) {
 	for _, e := range events {
 		m.report(e)
 	}
-	if !slices.Equal(before.Advertised(), v.Advertised()) {
+	if !slices.Equal(before.Heartbeat.Members, v.Heartbeat.Members) {
 		m.o.HeartbeatSoon()
 	}
 }

@@ -44,11 +44,7 @@ func manage(t *testing.T, self quota.Process, now *time.Duration, top *region.To
 	if o.Members == nil {
 		o.Members = members.New(self)
 	}
-	m, err := view.NewManager(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m, ceilings
+	return view.NewManager(o), ceilings
 }
 
 // A process whose ids are made with another key, or that does not send which, has
@@ -85,10 +81,10 @@ func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 			if mode, _ := v.Mode(quota.FailShare); mode != row.mode {
 				t.Errorf("mode %v, want %v", mode, row.mode)
 			}
-			if text := v.Peers()[1].Text; !strings.Contains(text, row.text) || (text != "") != (row.text != "") {
+			if text := v.Peers[1].Text; !strings.Contains(text, row.text) || (text != "") != (row.text != "") {
 				t.Errorf("us-east is described as %q, want %q in it", text, row.text)
 			}
-			if hash, _ := v.Topology(); hash != view.Hash(two) {
+			if hash := v.Heartbeat.Topology; hash != view.Hash(two) {
 				t.Errorf("the key is in the hash of the topology")
 			}
 		})

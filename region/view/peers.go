@@ -20,8 +20,8 @@ func ageMS(now, at time.Duration) int64 {
 
 // rows describes every region in topology order, our own with its siblings.
 func (v *Viewer) rows(now time.Duration, view *View, live, known map[string][]*members.Member) []members.RegionRow {
-	rows := make([]members.RegionRow, len(view.regions))
-	for i, name := range view.regions {
+	rows := make([]members.RegionRow, len(view.Regions))
+	for i, name := range view.Regions {
 		if s := v.peers[name]; s != nil {
 			rows[i] = s.row(now, live[name])
 		} else {
@@ -30,7 +30,7 @@ func (v *Viewer) rows(now time.Duration, view *View, live, known map[string][]*m
 			}
 		}
 		rows[i].Region, rows[i].Weight = name, view.allocation.weights[i].Weight
-		rows[i].InUse, rows[i].Processes = view.members.Has(i), processRows(now, known[name])
+		rows[i].InUse, rows[i].Processes = view.Members.Has(i), processRows(now, known[name])
 	}
 	return rows
 }

@@ -101,7 +101,7 @@ func (s *scenario) check(verb string, args []string) {
 			}
 		}
 	case "row": // row a b waiting
-		for _, p := range s.node(args[0]).view.Peers() {
+		for _, p := range s.node(args[0]).view.Peers {
 			if p.Region == args[1] && p.State.String() != args[2] {
 				s.fail("%s has %s as %v (%s), want %s", args[0], args[1], p.State, p.Text, args[2])
 			}

@@ -98,10 +98,7 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 		}, true, true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			v, err := view.NewViewer("eu-west", epoch, topologyOf(two))
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := view.NewViewer("eu-west", epoch, topologyOf(two))
 			past := history{}
 			const appears = 10 * time.Second
 			var early, late bool
@@ -112,14 +109,14 @@ func TestSiblingsHaveToAgree(t *testing.T) {
 					in.Processes = append(in.Processes, row.sibling(now, at-appears))
 				}
 				seen, _ := past.observe(v, in)
-				late = seen.Members().Len() == 2
+				late = seen.Members.Len() == 2
 				switch mode, reason := seen.Mode(quota.FailShare); {
 				case at == appears-50*time.Millisecond && !late:
 					t.Fatalf("without a sibling: %v, %v", mode, reason)
 				case at == appears+2*time.Second:
 					early = late
-				case !late && at > appears && (reason != quota.ReasonViewsDiffer || !slices.Equal(seen.About(), alone)):
-					t.Errorf("%v later: %v, %v about %v", at-appears, mode, reason, seen.About())
+				case !late && at > appears && (reason != quota.ReasonViewsDiffer || !slices.Equal(seen.About, alone)):
+					t.Errorf("%v later: %v, %v about %v", at-appears, mode, reason, seen.About)
 				}
 			}
 			if early != row.early || late != row.late {
@@ -144,10 +141,7 @@ func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
 		{"another run", 1, true},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			v, err := view.NewViewer("eu-west", epoch, topologyOf(two))
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := view.NewViewer("eu-west", epoch, topologyOf(two))
 			past := history{}
 			for at := time.Duration(0); at <= back+time.Second; at += 50 * time.Millisecond {
 				now := epoch + at
@@ -161,7 +155,7 @@ func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
 					second.Gossip.State = members.Dead
 				}
 				seen, _ := past.observe(v, view.Input{Now: now, Processes: []members.Member{healthy("us-east", "1", now, both...), second}})
-				if counts := seen.Members().Len() == 2; counts != (at < back || row.counts) {
+				if counts := seen.Members.Len() == 2; counts != (at < back || row.counts) {
 					t.Fatalf("%v after its return: us-east is counted on: %t", at-back, counts)
 				}
 			}

@@ -3,7 +3,6 @@ package view_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func threeRegions(t *testing.T) *world {
 func TestAStaleViewIsThatOfAPausedProcess(t *testing.T) {
 	w := threeRegions(t)
 	v := w.find("eu-west").view
-	seen := w.find("eu-west").view.Peers()[1].SinceMS // any age will do to see that views do not change
+	seen := w.find("eu-west").view.Peers[1].SinceMS // any age will do to see that views do not change
 	for _, row := range []struct {
 		age    time.Duration
 		mode   quota.Mode
@@ -52,13 +51,10 @@ func TestAStaleViewIsThatOfAPausedProcess(t *testing.T) {
 		t.Errorf("the ceiling of 600, which Configure did not list, is %d, want 585", got)
 	}
 	w.run(10 * time.Second)
-	if v.Peers()[1].SinceMS != seen {
+	if v.Peers[1].SinceMS != seen {
 		t.Error("a view changed after it was returned")
 	}
-	one, err := view.NewViewer("a", 0, topologyOf([]quota.Weight{{Region: "a", Weight: 1}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := view.NewViewer("a", 0, topologyOf([]quota.Weight{{Region: "a", Weight: 1}}))
 	alone, _ := one.Observe(view.Input{Now: epoch})
 	if mode, _ := alone.At(epoch + time.Hour).Mode(quota.FailClosed); mode != quota.ModeGlobal {
 		t.Errorf("a region alone in its topology is %v, has nothing to miss", mode)
@@ -116,7 +112,7 @@ func TestEventsAndRows(t *testing.T) {
 	w := threeRegions(t)
 	us := w.find("us-east")
 	row := func() {
-		for _, p := range w.find("eu-west").view.Peers() {
+		for _, p := range w.find("eu-west").view.Peers {
 			fmt.Fprintf(&got, "    row %s %v %q in use %v, processes %d: %s\n",
 				p.Region, p.State, p.Reason.String(), p.InUse, len(p.Processes), p.Text)
 		}
@@ -159,7 +155,7 @@ func TestNothingArrives(t *testing.T) {
 		eu := w.start("eu-west")
 		w.start("us-east")
 		w.run(5 * time.Second)
-		if got := eu.view.Peers()[1].Text; !strings.HasPrefix(got, want) {
+		if got := eu.view.Peers[1].Text; !strings.HasPrefix(got, want) {
 			t.Errorf("gossip %s: %q, want %q", state, got, want)
 		}
 	}
@@ -179,35 +175,6 @@ func golden(t *testing.T, file, got string) {
 	}
 	if got != string(want) {
 		t.Errorf("%s differs; got\n%s", file, got)
-	}
-}
-
-func TestConfigureRefusesWhatIsNoTopologyOfOurs(t *testing.T) {
-	many := make([]quota.Weight, quota.MaxRegions+1)
-	for i := range many {
-		many[i] = quota.Weight{Region: fmt.Sprintf("r%d", i), Weight: 1}
-	}
-	for _, row := range []struct {
-		weights []quota.Weight
-		want    string
-	}{
-		{nil, "1 to 100 regions"},
-		{many, "1 to 100 regions"},
-		{[]quota.Weight{{Region: "a", Weight: 0}}, "weights of 1"},
-		{[]quota.Weight{{Region: "a", Weight: 1}, {Region: "a", Weight: 1}}, "named once"},
-		{[]quota.Weight{{Region: "b", Weight: 1}}, `our own region "a"`},
-	} {
-		v, err := view.NewViewer("a", 0, topologyOf([]quota.Weight{{Region: "a", Weight: 1}}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = v.Configure(topologyOf(row.weights))
-		if err == nil || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("%v: %v, want %q in it", row.weights, err, row.want)
-		}
-		if got, _ := v.Observe(view.Input{Now: epoch}); !slices.Equal(got.Regions(), []string{"a"}) {
-			t.Errorf("refused, and yet the regions are %v", got.Regions())
-		}
 	}
 }
 
@@ -239,7 +206,7 @@ func TestOneRunOfAnInstanceCounts(t *testing.T) {
 			in.Processes = append(in.Processes, o, p)
 		}
 		for range 3 {
-			if got, _ := eu.viewer.Observe(in); got.Members().Len() != 3 {
+			if got, _ := eu.viewer.Observe(in); got.Members.Len() != 3 {
 				t.Errorf("%s: M is %v, want all three", name, membersOf(got))
 			}
 		}

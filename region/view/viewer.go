@@ -1,7 +1,6 @@
 package view
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -66,24 +65,16 @@ type Viewer struct {
 
 // NewViewer returns a Viewer that knows no process, for a process of region self that
 // started at started, on the clock of Input.Now.
-func NewViewer(self string, started time.Duration, t Topology) (*Viewer, error) {
+func NewViewer(self string, started time.Duration, t Topology) *Viewer {
 	v := &Viewer{self: self, started: started}
-	if err := v.Configure(t); err != nil {
-		return nil, err
-	}
-	return v, nil
+	v.Configure(t)
+	return v
 }
 
 // Configure puts a topology in force; the next Observe shows it. Until every region
-// has advertised it, the shares under those before apply too. On an error nothing
-// changes.
-func (v *Viewer) Configure(t Topology) error {
-	if !valid(t.Weights) {
-		return fmt.Errorf("view: a topology has 1 to %d regions, each named once, with weights of 1 to %d", quota.MaxRegions, quota.MaxWeight)
-	}
-	if !slices.ContainsFunc(t.Weights, func(w quota.Weight) bool { return w.Region == v.self }) {
-		return fmt.Errorf("view: the topology does not have our own region %q: add it, or start this process as one that is in it", v.self)
-	}
+// has advertised it, the shares under those before apply too. It has our own region, and
+// obeys the rules of package region.
+func (v *Viewer) Configure(t Topology) {
 	v.configs.configure(t.Weights)
 	v.units = slices.Clone(t.Units)
 	v.allocation = allocate(&v.configs, v.units)
@@ -99,7 +90,6 @@ func (v *Viewer) Configure(t Topology) error {
 		peers[w.Region] = s
 	}
 	v.peers = peers
-	return nil
 }
 
 // Observe evaluates all processes and returns the view, and what changed since the
@@ -167,7 +157,7 @@ func (v *Viewer) reset(now time.Duration) {
 // build makes the View from the state of every region.
 func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View {
 	now, a := in.Now, v.allocation
-	view := &View{at: now, regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a, ours: v.configs.ours}
+	view := &View{at: now, Regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a}
 	candidate := Set{}.With(view.self)
 	for i, name := range a.regions {
 		if s := v.peers[name]; s != nil {
@@ -185,14 +175,16 @@ func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View
 	if apart {
 		differing = append(differing, v.self)
 	}
-	all := candidate.Len() == len(view.regions)
+	all := candidate.Len() == len(view.Regions)
 	v.joined = v.joined || !in.Unread && (all && len(differing) == 0 || now-v.started >= JoiningFor)
 	if v.joined {
 		view.sees = seen
 	}
 	v.decide(view, candidate, differing)
-	view.peers = v.rows(now, view, live, known)
-	view.sendWeights = view.partitioned() || v.configs.drift()
+	view.Peers = v.rows(now, view, live, known)
+	if view.Heartbeat.Topology = v.configs.ours.hash; view.partitioned() || v.configs.drift() {
+		view.Heartbeat.Weights = v.configs.ours.weights
+	}
 	view.stale = view.whenStale()
 	return view
 }
@@ -212,7 +204,7 @@ func (v *Viewer) common(now time.Duration, view *View, candidate Set, siblings [
 		if p.Store.Sees == nil && !stale {
 			continue // it joins, and counts on no other region
 		}
-		for i, name := range view.regions {
+		for i, name := range view.Regions {
 			if i != view.self && (stale || !slices.Contains(p.Store.Sees, name)) {
 				common = common.without(i)
 			}
@@ -230,7 +222,7 @@ func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live ma
 		return nil // counting on no other region requires no agreement
 	}
 	var names []string
-	for i, name := range view.regions {
+	for i, name := range view.Regions {
 		if !candidate.Has(i) {
 			continue
 		}
@@ -252,7 +244,7 @@ func (v *Viewer) differing(now time.Duration, view *View, candidate Set, live ma
 func (v *View) advertises(p *members.Member, m Set) bool {
 	var advertised Set
 	for _, name := range p.Members {
-		i := slices.Index(v.regions, name)
+		i := slices.Index(v.Regions, name)
 		if i < 0 {
 			return false
 		}
@@ -264,16 +256,16 @@ func (v *View) advertises(p *members.Member, m Set) bool {
 // decide sets M, what is advertised, and why.
 func (v *Viewer) decide(view *View, candidate Set, differing []string) {
 	alone := Set{}.With(view.self)
-	view.joining, view.members = !v.joined, candidate
-	if view.joining || len(differing) > 0 {
-		view.members = alone
+	view.Joining, view.Members = !v.joined, candidate
+	if view.Joining || len(differing) > 0 {
+		view.Members = alone
 	}
-	if view.joining && candidate.Len() < len(view.regions) {
+	if view.Joining && candidate.Len() < len(view.Regions) {
 		// A process that joins counts on no region until it can count on all.
 		candidate = alone
 	}
-	view.advertised = view.names(candidate)
-	slices.Sort(view.advertised)
+	view.Heartbeat.Members = view.names(candidate)
+	slices.Sort(view.Heartbeat.Members)
 	if view.partitioned() {
 		v.decideReason(view, differing)
 	}
@@ -283,14 +275,14 @@ func (v *Viewer) decide(view *View, candidate Set, differing []string) {
 func (v *Viewer) decideReason(view *View, differing []string) {
 	about := map[quota.Reason][]string{quota.ReasonViewsDiffer: differing}
 	var out []string
-	for _, name := range view.regions {
+	for _, name := range view.Regions {
 		if s := v.peers[name]; s != nil && !s.in {
 			out = append(out, name)
 			about[s.cause] = append(about[s.cause], name)
 		}
 	}
 	view.paused = len(about[quota.ReasonProcessPaused]) > 0
-	if view.joining {
+	if view.Joining {
 		about[quota.ReasonJoining] = out
 		if len(out) == 0 {
 			about[quota.ReasonJoining] = differing
@@ -300,7 +292,7 @@ func (v *Viewer) decideReason(view *View, differing []string) {
 		quota.ReasonProcessPaused, quota.ReasonJoining, quota.ReasonPeerSilent, quota.ReasonOneWay, quota.ReasonViewsDiffer,
 	} {
 		if len(about[r]) > 0 {
-			view.reason, view.about = r, about[r]
+			view.reason, view.About = r, about[r]
 			return
 		}
 	}

@@ -113,10 +113,7 @@ func (w *world) start(name string) *node {
 		sent: map[uint64]time.Duration{}, peers: map[*node]*members.Member{}, asked: map[*node]time.Duration{}, past: history{},
 	}
 	n.Process = quota.Process{Region: region, Instance: instance, Boot: int64(w.now) + int64(len(w.nodes))}
-	var err error
-	if n.viewer, err = view.NewViewer(region, w.now, topologyOf(w.weights)); err != nil {
-		panic(err)
-	}
+	n.viewer = view.NewViewer(region, w.now, topologyOf(w.weights))
 	w.nodes = append(w.nodes, n)
 	w.observe(n)
 	return n
@@ -125,9 +122,7 @@ func (w *world) start(name string) *node {
 // reload gives a process another topology.
 func (n *node) reload(weights []quota.Weight) {
 	n.weights = weights
-	if err := n.viewer.Configure(topologyOf(weights)); err != nil {
-		panic(err)
-	}
+	n.viewer.Configure(topologyOf(weights))
 }
 
 func topologyOf(weights []quota.Weight) view.Topology {
@@ -187,8 +182,8 @@ func (w *world) observe(n *node) {
 	if n.mode != mode.String() {
 		n.mode, n.changed = mode.String(), append(n.changed, w.now)
 	}
-	if before == nil || !slices.Equal(before.Advertised(), n.view.Advertised()) {
-		n.advertised = append(n.advertised, advertised{w.now, strings.Join(n.view.Advertised(), ",")})
+	if before == nil || !slices.Equal(before.Heartbeat.Members, n.view.Heartbeat.Members) {
+		n.advertised = append(n.advertised, advertised{w.now, strings.Join(n.view.Heartbeat.Members, ",")})
 		w.heartbeat(n)
 	}
 }
@@ -239,8 +234,8 @@ func (w *world) send(m message) {
 func (w *world) heartbeat(n *node) {
 	n.Seq++
 	n.sent[n.Seq] = w.now
-	n.Members = n.view.Advertised()
-	n.Topology, n.Weights = n.view.Topology()
+	n.Members = n.view.Heartbeat.Members
+	n.Topology, n.Weights = n.view.Heartbeat.Topology, n.view.Heartbeat.Weights
 	acks := make(map[*node]uint64, len(n.peers))
 	for other, p := range n.peers {
 		acks[other] = p.Seq
@@ -325,7 +320,7 @@ func (n *node) sees() string {
 	mode, reason := n.view.Mode(quota.FailShare)
 	text := mode.String()
 	if reason != quota.ReasonNone {
-		text += fmt.Sprintf(" %v(%s)", reason, strings.Join(n.view.About(), ","))
+		text += fmt.Sprintf(" %v(%s)", reason, strings.Join(n.view.About, ","))
 	}
 	return text + " M=" + strings.Join(membersOf(n.view), ",")
 }
@@ -333,8 +328,8 @@ func (n *node) sees() string {
 // membersOf names M in use, in topology order.
 func membersOf(v *view.View) []string {
 	var names []string
-	for i, name := range v.Regions() {
-		if v.Members().Has(i) {
+	for i, name := range v.Regions {
+		if v.Members.Has(i) {
 			names = append(names, name)
 		}
 	}

@@ -251,14 +251,14 @@ func (j *judge) terms(p *process, t *truth, units int64) terms {
 			x.estimates[i] = raw[n]
 		}
 	}
-	_, spelled := x.v.Topology()
-	all := x.v.Members().Len() == len(weights)
+	spelled := x.v.Heartbeat.Weights
+	all := x.v.Members.Len() == len(weights)
 	x.differ = all && spelled != nil || !all && j.w.reloaded
 	x.ceiling = units - x.lost
 	for k := range weights {
 		switch {
 		case k == p.region.place:
-		case x.v.Members().Has(k):
+		case x.v.Members.Has(k):
 			x.ceiling -= x.estimates[k]
 		default:
 			x.ceiling -= max(x.parts[k], x.estimates[k])
@@ -284,12 +284,12 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 	}
 	if state.Ceiling > most {
 		j.violated("G-1 ceiling", p, "%s: the ceiling was %d; of %d the others may use, or have used, so much that it is at most %d (estimates %v, parts %v, M %v, lost %d)",
-			t.tenant, state.Ceiling, units, most, x.estimates, x.parts, x.v.Advertised(), x.lost)
+			t.tenant, state.Ceiling, units, most, x.estimates, x.parts, x.v.Heartbeat.Members, x.lost)
 	}
 	if least := x.ceiling; state.Ceiling < least && !x.differ && t.policy.OnPartition == quota.FailShare {
 		if least = min(least, j.terms(p, t, units).ceiling); state.Ceiling < least {
 			j.violated("G-5 ceiling", p, "%s: the ceiling was %d; of %d the others may use, or have used, so little that it is at least %d (estimates %v, parts %v, M %v, lost %d)",
-				t.tenant, state.Ceiling, units, least, x.estimates, x.parts, x.v.Advertised(), x.lost)
+				t.tenant, state.Ceiling, units, least, x.estimates, x.parts, x.v.Heartbeat.Members, x.lost)
 		}
 	}
 	undisturbed := j.w.now-j.hit[place] > 2*t.limit.Window+5*time.Second
@@ -297,7 +297,7 @@ func (j *judge) admitted(p *process, t *truth, d *quota.Decision) {
 	if held := state.Ceiling - state.Remaining; undisturbed && own > held+x.lost {
 		j.violated("LOC-3 window", p, "%s: %d units were admitted in the window, the store holds %d", t.tenant, own, held)
 	}
-	if x.v.Members().Len() == 1 && undisturbed && !x.differ && j.w.now-p.known.alone > t.limit.Window && own > x.parts[place] {
+	if x.v.Members.Len() == 1 && undisturbed && !x.differ && j.w.now-p.known.alone > t.limit.Window && own > x.parts[place] {
 		j.violated("G-3 share", p, "%s: counting on nobody, the region holds %d of its part %d", t.tenant, own, x.parts[place])
 	}
 	if t.all() > t.largest {
@@ -334,7 +334,7 @@ func (j *judge) accountable(p *process, t *truth, k int, x *terms) {
 	if steady && x.estimates[k] > upper && punctual {
 		j.violated("BUS-4 age-out", p, "%s: %s is believed to have used %d, of which at most %d can still count", t.tenant, j.w.regions[k].name, x.estimates[k], upper)
 	}
-	if !x.v.Members().Has(k) || j.w.now-p.known.alone < unseenFor || !steady {
+	if !x.v.Members.Has(k) || j.w.now-p.known.alone < unseenFor || !steady {
 		return
 	}
 	for i := u.first; i < len(u.all); i++ {
@@ -376,11 +376,11 @@ func (j *judge) denied(p *process, t *truth, cost int64, d *quota.Decision) {
 	}
 	part := x.parts[place]
 	for k := range j.w.regions {
-		if k != place && !x.v.Members().Has(k) {
+		if k != place && !x.v.Members.Has(k) {
 			part -= max(0, x.estimates[k]-x.parts[k])
 		}
 	}
-	if x.v.Members().Len() == 1 && t.regions[place].units+cost <= part {
+	if x.v.Members.Len() == 1 && t.regions[place].units+cost <= part {
 		j.violated("G-4 starvation", p, "%s: denied %d with %d used of a part of %d (ceiling %d, lost %d)", t.tenant, cost, t.regions[place].units, part, state.Ceiling, x.lost)
 	}
 }

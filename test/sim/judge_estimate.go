@@ -134,7 +134,7 @@ func (t *truth) published(p *process, s *simRegion, bucket int64) bool {
 // summed holds the sum over all regions to G-1: a region that counts on all the others
 // admits no more than L, but for what it need not count yet, or not beyond the cap.
 func (j *judge) summed(p *process, t *truth, d *quota.Decision) {
-	if j.x.v.Members().Len() < len(j.w.regions) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
+	if j.x.v.Members.Len() < len(j.w.regions) || t.policy.OnPartition != quota.FailShare && d.Mode == quota.ModeStale {
 		return
 	}
 	if slices.ContainsFunc(j.hit, func(hit time.Duration) bool { return j.w.now-hit <= 2*j.excuse(t) }) {

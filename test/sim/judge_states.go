@@ -17,8 +17,8 @@ func (j *judge) noteStates(p *process, v *view.View, reason quota.Reason) {
 	case quota.ReasonProcessPaused:
 		j.w.reached(frozenDistrusts)
 	}
-	for i := range v.Peers() {
-		peer := &v.Peers()[i]
+	for i := range v.Peers {
+		peer := &v.Peers[i]
 		if peer.State == members.StateWaiting && peer.RemainingMS > (2*view.FirstWait).Milliseconds() {
 			j.w.reached(flapped)
 		}
@@ -29,7 +29,7 @@ func (j *judge) noteStates(p *process, v *view.View, reason quota.Reason) {
 			j.noteState(peer, &peer.Processes[n], reason)
 		}
 	}
-	if _, spelled := v.Topology(); spelled != nil && v.Members().Len() == len(v.Regions()) {
+	if spelled := v.Heartbeat.Weights; spelled != nil && v.Members.Len() == len(v.Regions) {
 		j.w.reached(smallerParts)
 	}
 	if reason != quota.ReasonNone && j.bridges(p) {

@@ -30,14 +30,14 @@ func (j *judge) looked(p *process) {
 	v := p.ceilings.View()
 	mode, reason := v.Mode(quota.FailShare)
 	k := &p.known
-	if v.Members() != k.members {
-		k.members, k.alone = v.Members(), j.w.now
+	if v.Members != k.members {
+		k.members, k.alone = v.Members, j.w.now
 	}
 	if mode != k.mode {
 		k.mode = mode
 		k.modes = append(k.modes, j.w.now)
 		j.modes[mode] = true
-		j.w.trace.note(j.w.now, p, fmt.Sprintf("mode %v %v, M %v", mode, reason, v.Advertised()))
+		j.w.trace.note(j.w.now, p, fmt.Sprintf("mode %v %v, M %v", mode, reason, v.Heartbeat.Members))
 		j.often(p)
 		j.calmMode(p, mode)
 	}
@@ -70,7 +70,7 @@ func (j *judge) calmMode(p *process, mode quota.Mode) {
 // receives: a region that is counted on is received from, whatever gossip reports.
 func (j *judge) receives(p *process, v *view.View) {
 	for i, s := range j.w.regions {
-		if s == p.region || !v.Members().Has(i) {
+		if s == p.region || !v.Members.Has(i) {
 			continue
 		}
 		newest := time.Duration(-1)
@@ -96,7 +96,7 @@ func (j *judge) disjoint(p *process, v *view.View) {
 		}
 		pair := [2]int{min(p.number, q.number), max(p.number, q.number)}
 		w := q.ceilings.View()
-		m, n := v.Members(), w.Members()
+		m, n := v.Members, w.Members
 		if q.frozen || m == n || m[0]&n[0]|m[1]&n[1] == 0 || j.dead(p, q) || j.dead(q, p) {
 			delete(j.overlaps, pair)
 			continue
@@ -132,5 +132,5 @@ func (j *judge) mayDisagree(p, q *process) time.Duration {
 }
 
 func newcomer(p *process) bool {
-	return p.now() < view.NewcomerFor+disagreeFor && p.ceilings.View().Members().Len() == 1
+	return p.now() < view.NewcomerFor+disagreeFor && p.ceilings.View().Members.Len() == 1
 }

@@ -145,12 +145,10 @@ func (p *process) open() (err error) {
 		p.ceilings.Bind(d.tender.Asked, nil)
 		p.mesh.SetReceivers(meshsync.Receivers{Loans: d.receive})
 	}
-	if p.manager, err = view.NewManager(view.ManagerOptions{
+	p.manager = view.NewManager(view.ManagerOptions{
 		Ceilings: p.ceilings, Members: p.members, HeartbeatSoon: p.mesh.HeartbeatSoon, State: durable,
 		Recover: p.recovery.Request, Logger: w.log,
-	}); err != nil {
-		return err
-	}
+	})
 	p.limiter, err = limiter.New(limiter.Options{
 		Store: p.store(), Config: p.enforced(), Logger: w.log,
 		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
@@ -261,12 +259,12 @@ func (p *process) nextLook() time.Duration {
 // there, agrees and has been known for long.
 func (p *process) steady() bool {
 	v := p.ceilings.View()
-	if _, spelled := v.Topology(); spelled != nil || !v.Joined() || v.Members().Len() < len(v.Regions()) {
+	if spelled := v.Heartbeat.Weights; spelled != nil || v.Joining || v.Members.Len() < len(v.Regions) {
 		return false
 	}
-	for i := range v.Peers() {
-		for j := range v.Peers()[i].Processes {
-			switch q := &v.Peers()[i].Processes[j]; {
+	for i := range v.Peers {
+		for j := range v.Peers[i].Processes {
+			switch q := &v.Peers[i].Processes[j]; {
 			case q.State == members.StateDead, q.State == members.StateLeft:
 			case q.State != members.StateFresh || q.Newcomer:
 				return false
