@@ -61,7 +61,6 @@ func RestartFields(before, after *Topology, name string) []string {
 	return fields
 }
 
-// withoutKeys leaves out what is read again.
 func withoutKeys(g *Gossip) Gossip {
 	if g == nil {
 		return Gossip{}

@@ -32,7 +32,6 @@ type Source struct {
 	lenient bool
 }
 
-// decode decodes src into the struct that dst points to.
 func decode(src []byte, dst any, lenient bool) (s *Source) {
 	s = &Source{lenient: lenient, places: map[string]Place{}, said: map[string]bool{}, lost: map[string]bool{}}
 	defer func() {
@@ -77,13 +76,11 @@ func (s *Source) mistaken(pointer string) bool {
 	return mistaken
 }
 
-// note keeps a mistake.
 func (s *Source) note(at Place, format string, args ...any) {
 	s.wrong = append(s.wrong, Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
 	s.said[at.Pointer] = true
 }
 
-// fail ends the decoding.
 func (s *Source) fail(at Place, format string, args ...any) {
 	panic(Problem{Place: at, Detail: fmt.Sprintf(format, args...)})
 }
@@ -104,13 +101,11 @@ func (s *Source) enter(at Place) (leave func()) {
 	return func() { s.depth-- }
 }
 
-// found is a value with the pointer to it.
 type found struct {
 	*value
 	Place
 }
 
-// decode decodes a value into what dst points to.
 func (s *Source) decode(of *value, pointer string, dst any) {
 	s.count(of.at)
 	defer s.enter(of.at)()
@@ -241,7 +236,6 @@ type field struct {
 	required bool
 }
 
-// fields decodes a mapping into a struct.
 func (s *Source) fields(v found, dst reflect.Value) {
 	fields := map[string]field{}
 	for i := range dst.NumField() {
@@ -345,7 +339,6 @@ func (s *Source) anything(v found) any {
 	return v.text
 }
 
-// want reports whether a value has one of the kinds, and notes it if not.
 func (s *Source) want(v found, what string, kinds ...kind) bool {
 	ok := slices.Contains(kinds, v.kind)
 	if !ok {
@@ -400,7 +393,6 @@ func (s *Source) whole(v found) int64 {
 	return n
 }
 
-// percent reads "10%" as 10.
 func (s *Source) percent(v found) float64 {
 	digits, ok := strings.CutSuffix(v.text, "%")
 	n, err := strconv.ParseFloat(digits, 64)

@@ -37,20 +37,8 @@ func Shares(weights []quota.Weight, units int64) []int64 {
 		return cmp.Or(cmp.Compare(weights[j].Weight*(shares[i]+1), weights[i].Weight*(shares[j]+1)),
 			cmp.Compare(weights[i].Region, weights[j].Region))
 	}
-	slices.SortFunc(order, next)
-	for ; rest > 0; rest-- { // fewer than there are regions; order is a heap
-		shares[order[0]]++
-		for at := 0; ; {
-			child := 2*at + 1
-			if child+1 < len(order) && next(order[child+1], order[child]) < 0 {
-				child++
-			}
-			if child >= len(order) || next(order[at], order[child]) < 0 {
-				break
-			}
-			order[at], order[child] = order[child], order[at]
-			at = child
-		}
+	for ; rest > 0; rest-- { // fewer than there are regions
+		shares[slices.MinFunc(order, next)]++
 	}
 	return shares
 }

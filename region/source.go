@@ -163,7 +163,6 @@ type value struct {
 	lost  bool
 }
 
-// entry is a key of a mapping and its value.
 type entry struct {
 	at    Place // of the key
 	key   string
@@ -187,7 +186,6 @@ func (v *value) String() string {
 	return string(v.kind)
 }
 
-// reader makes values of the parser's nodes.
 type reader struct {
 	*Source
 	anchors map[string]*value // those that are complete so far, so that none contains itself

@@ -22,14 +22,12 @@ const (
 	DefaultMaxValues = int64(100_000)
 )
 
-// MaxUnknownTenants bounds max_unknown, MaxTenantValues max_values.
+// MaxUnknownTenants bounds max_unknown, MaxTenantValues max_values, and MaxRevision revision.
 const (
 	MaxUnknownTenants = int64(100_000_000)
 	MaxTenantValues   = int64(100_000_000)
+	MaxRevision       = int64(1_000_000_000_000)
 )
-
-// MaxRevision bounds revision.
-const MaxRevision = int64(1_000_000_000_000)
 
 // Topology is one topology.yaml, the same for all regions. One from Parse obeys
 // every rule of Validate. It is immutable once in force and shared between

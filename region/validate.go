@@ -13,14 +13,12 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// problems collects mistakes and warnings by pointer.
 type problems []quota.FieldError
 
 func (ps *problems) add(pointer, format string, args ...any) {
 	*ps = append(*ps, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// when adds a problem if there is one.
 func (ps *problems) when(bad bool, pointer, format string, args ...any) {
 	if bad {
 		ps.add(pointer, format, args...)
@@ -177,7 +175,6 @@ func (g *Region) listeners() []listener {
 	return all
 }
 
-// portTaken names the listener whose port an address would want too.
 func portTaken(addr string, by []listener) (name string, taken bool) {
 	i := slices.IndexFunc(by, func(l listener) bool { return sameListener(addr, l.addr) })
 	if i < 0 {
@@ -186,7 +183,6 @@ func portTaken(addr string, by []listener) (name string, taken bool) {
 	return by[i].name, true
 }
 
-// keyed reports whether the region has the deployment's key.
 func (g *Region) keyed() bool { return g.Gossip != nil && g.Gossip.KeyFile != "" }
 
 // open reports whether gossip, or an embedded NATS server, would let anybody join: it

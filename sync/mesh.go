@@ -107,7 +107,6 @@ func (m *Mesh) Run(ctx context.Context) error {
 	}
 }
 
-// tick is the work of every 100 ms.
 func (m *Mesh) tick() {
 	now := m.o.Now()
 	if late := now - m.lastTick - TickEvery; late > lateTick {
@@ -115,9 +114,7 @@ func (m *Mesh) tick() {
 	}
 	m.lastTick = now
 	m.o.Counters.Sweep()
-	if gone := m.peers.forget(now, m.o.Known); gone > 0 {
-		m.peers.Signal()
-	}
+	m.peers.forget(now, m.o.Known)
 	m.publishChanges(now)
 	m.publishQueued()
 	m.sendRequests(now)
@@ -135,7 +132,6 @@ func (m *Mesh) Duplicate() (quota.Process, bool) {
 	return m.peers.duplicate, true
 }
 
-// silenced reports whether a duplicate keeps us from publishing.
 func (m *Mesh) silenced() bool {
 	_, yes := m.Duplicate()
 	return yes

@@ -20,7 +20,6 @@ const (
 	kindTop       = "top"
 )
 
-// kindOf returns the kind of a message and the beginning of its subject.
 func kindOf(msg wire.Message) (kind, prefix string) {
 	switch u := msg.(type) {
 	case *wire.Usage:

@@ -66,11 +66,6 @@ func (r *peerTable) checkNewest(n wire.Numbered) error {
 	return nil
 }
 
-// otherRegions reports whether a process of another region is received.
-func (r *peerTable) otherRegions(now time.Duration) bool {
-	return slices.ContainsFunc(r.Received(now), func(p quota.Process) bool { return p.Region != r.Self.Region })
-}
-
 const (
 	// MaxProcesses bounds the other processes in the table: a heartbeat can acknowledge no
 	// more.
@@ -134,7 +129,6 @@ func (r *peerTable) run(of quota.Process) *peer {
 	return nil
 }
 
-// sameName reports whether two processes are runs of one instance.
 func sameName(a, b quota.Process) bool { return a.Region == b.Region && a.Instance == b.Instance }
 
 // admit returns the reason to refuse a message, or "", and whether its author is present. Of a
@@ -245,7 +239,7 @@ func (r *peerTable) leave(p quota.Process, number uint64, now time.Duration) {
 
 // forget removes processes that are dead, that were silent for ForgetAfter or are of unknown
 // regions, and the entries of those that left that long ago.
-func (r *peerTable) forget(now time.Duration, known func(string) bool) (gone int) {
+func (r *peerTable) forget(now time.Duration, known func(string) bool) {
 	unknown := map[string]bool{}
 	for _, p := range r.Others() {
 		unknown[p.Region] = !known(p.Region) // called without the lock
@@ -257,11 +251,10 @@ func (r *peerTable) forget(now time.Duration, known func(string) bool) (gone int
 		switch {
 		case ok && (members.Judge(now, m).State == members.StateDead || now-m.ReceivedAt > ForgetAfter || unknown[m.Region]):
 			r.drop(p)
-			gone++
+			r.Signal()
 		case m.LeftUntil != 0 && now > m.LeftUntil:
 			m.LeftUntil = 0
 			r.Prune(m)
 		}
 	}
-	return gone
 }

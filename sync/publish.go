@@ -21,7 +21,6 @@ const (
 	lastRounds = 16
 )
 
-// outbox numbers and publishes our messages.
 type outbox struct {
 	seq    uint64 // of the newest message that the bus took
 	number uint64 // of the newest changes
@@ -47,7 +46,6 @@ func (b *outbox) unsent(now time.Duration, c Counters) time.Duration {
 	return age
 }
 
-// publishChanges sends all changes.
 func (m *Mesh) publishChanges(now time.Duration) {
 	if m.silenced() {
 		return
@@ -86,7 +84,6 @@ func (m *Mesh) take(now time.Duration, entries int, all bool) (taken int, err er
 	return countersIn(groups), m.drain()
 }
 
-// drain publishes what is left.
 func (m *Mesh) drain() error {
 	b := &m.outbox
 	for len(b.left) > 0 {
@@ -108,7 +105,6 @@ func (m *Mesh) drain() error {
 	return nil
 }
 
-// publishAll is the last publication.
 func (m *Mesh) publishAll() {
 	now := m.o.Now()
 	if m.silenced() {
@@ -162,7 +158,6 @@ func (m *Mesh) send(msg wire.Numbered, suffix string, span trace.Span) error {
 	return nil
 }
 
-// hand seals, encodes and signs a message, and gives it to the bus.
 func (m *Mesh) hand(kind, subject string, msg wire.Message, span trace.Span) error {
 	b, s := &m.outbox, m.secret.Load()
 	s.Seal(msg)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/regiond/regiond/internal/base/signal"
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -113,8 +114,9 @@ func (m *Mesh) publishQueued() {
 	if m.silenced() {
 		return
 	}
+	other := func(p quota.Process) bool { return p.Region != m.peers.Self.Region }
 	for _, to := range slices.Sorted(maps.Keys(q.loans)) {
-		if to != EveryRegion || m.peers.otherRegions(m.o.Now()) {
+		if to != EveryRegion || slices.ContainsFunc(m.peers.Received(m.o.Now()), other) {
 			m.sendLoans(to, *q.loans[to])
 		}
 	}

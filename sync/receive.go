@@ -87,7 +87,6 @@ func (m *Mesh) onNumbered(region string, n wire.Numbered, msg Message, span trac
 	return err
 }
 
-// onUsage merges counters.
 func (m *Mesh) onUsage(region string, u *wire.Usage, now time.Duration, span trace.Span) error {
 	receivedUS := m.o.TimeUS()
 	if err := m.fold(region, u, receivedUS, now); err != nil {
@@ -132,7 +131,6 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 	return m.o.Counters.FoldWhole(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups)
 }
 
-// onHeartbeat applies a heartbeat.
 func (m *Mesh) onHeartbeat(b *wire.Heartbeat, now time.Duration) {
 	if b.Leaving {
 		m.peers.leave(b.From, b.Number, now)
@@ -186,7 +184,6 @@ func (m *Mesh) onReset(r *wire.Reset) (err error) {
 	return err
 }
 
-// onTop hands on the newest payload of a process.
 func (m *Mesh) onTop(t *wire.Top) error {
 	err := m.peers.checkNewest(t)
 	if err == nil && m.receivers.Top != nil {
@@ -249,7 +246,6 @@ func (m *Mesh) arrived(from quota.Process, a arrival) {
 	}
 }
 
-// received counts a message that was used.
 func (m *Mesh) received(kind, region string, size int) {
 	m.metrics.received.Add(1, "kind", kind, "region", region)
 	m.metrics.receivedBytes.Add(int64(size), "kind", kind, "region", region)
@@ -268,10 +264,8 @@ func unknownRegion(region string) error {
 
 // reasonOf is why a message was refused; "" without an error.
 func reasonOf(err error) string {
-	var refused *wire.Error
-	errors.As(err, &refused)
-	if refused == nil {
-		return ""
+	if refused, ok := errors.AsType[*wire.Error](err); ok {
+		return string(refused.Reason)
 	}
-	return string(refused.Reason)
+	return ""
 }

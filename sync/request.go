@@ -47,7 +47,6 @@ func (m *Mesh) sendRequests(now time.Duration) {
 	}
 }
 
-// missing lists the regions from which nothing is received.
 func (m *Mesh) missing(now time.Duration) []string {
 	names := slices.DeleteFunc(slices.Clone(m.o.Regions()), func(region string) bool {
 		return region == m.peers.Self.Region || m.peers.receivesFrom(region, now)
@@ -206,7 +205,6 @@ func (c *changes) filled(number uint64) {
 	}
 }
 
-// complete is the number up to which nothing is missing.
 func (c *changes) complete() uint64 {
 	if len(c.gaps) > 0 {
 		return c.gaps[0].from - 1

@@ -64,22 +64,16 @@ type snapshot struct {
 	stop  func()
 }
 
-func (d *snapshot) readAhead() {
-	d.ahead, d.more = d.next()
-	d.chunk.Count, d.chunk.Answers = d.chunk.Index+1, d.answers
-	if d.more {
-		d.chunk.Count, d.chunk.Answers = d.chunk.Index+2, nil
-	}
-}
-
-// advance goes to the next chunk and reports whether there is one.
+// advance goes to the next chunk and reports whether there is one. The last has the answers.
 func (d *snapshot) advance() bool {
 	if !d.more {
 		return false
 	}
 	d.piece = d.ahead
-	d.chunk.Index++
-	d.readAhead()
+	d.ahead, d.more = d.next()
+	if d.chunk.Index, d.chunk.Count = d.chunk.Count-1, d.chunk.Count+1; !d.more {
+		d.chunk.Count, d.chunk.Answers = d.chunk.Index+1, d.answers
+	}
 	return true
 }
 
@@ -105,7 +99,6 @@ func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (st
 	return from, nil
 }
 
-// snapshotSoon schedules the next snapshot.
 func (m *Mesh) snapshotSoon(now time.Duration) {
 	a := &m.snapshots
 	if a.current != nil || len(a.pending) == 0 {
@@ -133,7 +126,6 @@ func (a *snapshots) abandon() {
 	}
 }
 
-// sendNextChunk publishes the next chunk of the current snapshot, or begins one.
 func (m *Mesh) sendNextChunk() {
 	a := &m.snapshots
 	now := m.o.Now()
@@ -202,9 +194,9 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	origins := append(forwards, ownStates...)
 	slices.Sort(origins)
 	d.next, d.stop = iter.Pull(m.pieces(slices.Compact(origins), d.chunk.Since, spare))
-	d.piece, _ = d.next() // none: an empty snapshot is one chunk without groups
-	d.readAhead()
-	return true
+	d.ahead, _ = d.next() // none: an empty snapshot is one chunk without groups
+	d.more, d.chunk.Count = true, 1
+	return d.advance()
 }
 
 // former lists the regions that are not in the topology any more: a process that starts

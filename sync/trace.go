@@ -2,8 +2,6 @@ package sync
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -115,7 +113,6 @@ func (m *Mesh) consumption(msg Message) trace.Span {
 	return span
 }
 
-// concluded ends a span with the outcome of its message.
 func concluded(span trace.Span, err error, kind string) {
 	if span == nil {
 		return
@@ -136,9 +133,9 @@ func header(span trace.Span) []Field {
 	c := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), span), c)
 	var fields []Field
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		if len(name)+len(c[name]) <= MaxFieldBytes {
-			fields = append(fields, Field{name, c[name]})
+	for name, value := range c {
+		if len(name)+len(value) <= MaxFieldBytes {
+			fields = append(fields, Field{name, value})
 		}
 	}
 	return fields

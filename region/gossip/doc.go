@@ -2,11 +2,6 @@
 // exist, in which region, since when, under which configuration, and whether
 // they answer.
 //
-//	seeds ──rejoin, every 5 s──▶ memberlist ──delegates──▶ region/members ──▶ Members
-//	                                 │                            │
-//	                                 └─ other deployments:        └─▶ Drift
-//	                                    refused and counted
-//
 // A process that can be reached is in every other process's Members within ten
 // seconds, however long it was unreachable before. A process of another
 // cluster, with another key, or of a region that the topology does not list
@@ -18,10 +13,6 @@
 // seconds to be noticed) and partly blind (a path that is cut in one direction
 // is not reported when others lead around it). Messages can be recorded and
 // replayed, so nothing learned here may ever raise a limit.
-//
-// gossip.go is the process's own side: its life, its keys, what memberlist is told. members.go
-// takes what memberlist has seen, rejoin.go calls whoever is not there, and transport.go keeps
-// what strangers send from memberlist; sockets.go is the two ports.
 //
 // Everything exported is safe for concurrent use, and only Run waits for the
 // network.

@@ -218,7 +218,6 @@ func (g *Gossip) config() *memberlist.Config {
 	return c
 }
 
-// loop is everything that happens between joining and leaving.
 func (g *Gossip) loop(ctx context.Context, ml *memberlist.Memberlist, bounded *transport) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -255,7 +254,6 @@ func (g *Gossip) known() map[netip.Addr]bool {
 	return addrs
 }
 
-// checkDrift notes when configurations begin and cease to differ.
 func (g *Gossip) checkDrift(now time.Time) {
 	differ, own, last := len(g.hashes()) > 1, g.options.ConfigHash(), map[string]string{}
 	for _, m := range g.members.all() {

@@ -124,7 +124,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// resolve returns the addresses of a host, at least one.
 func resolve(ctx context.Context, host string) ([]net.IP, error) {
 	if ip := net.ParseIP(host); ip != nil {
 		return []net.IP{ip}, nil

@@ -131,7 +131,6 @@ func (t *transport) pass() {
 	}
 }
 
-// checkPacket returns why a packet is refused, "" if it is not.
 func (t *transport) checkPacket(b []byte) (reason string) {
 	if len(b) > maxPacket {
 		return "size"
@@ -146,7 +145,6 @@ func (t *transport) checkPacket(b []byte) (reason string) {
 	return ""
 }
 
-// setKnown replaces the addresses of members and seeds.
 func (t *transport) setKnown(addrs map[netip.Addr]bool) { t.known.Store(&addrs) }
 
 // stream is a connection with another process, opened by either.
@@ -209,7 +207,6 @@ func (s *stream) Read(b []byte) (int, error) {
 	return s.checked.Read(b)
 }
 
-// receive reads from the connection and fails once more was read than a full table takes.
 func (s *stream) receive(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	t := s.t
@@ -344,7 +341,6 @@ func checkMessage(b []byte) error {
 	return nil
 }
 
-// readerFunc is an io.Reader.
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

@@ -43,8 +43,8 @@ type Terms struct {
 	// usage, so that a store that loses data does not grant its limit again.
 	Lost int64
 	Fail quota.FailMode
-	// Joining and Paused: the usage of the others is not known yet, or not any more.
-	Joining, Paused bool
+	// Joining: the usage of the others is not known yet.
+	Joining bool
 }
 
 // Ceiling is how many units region i, Self, may hold in its window: the only way in
@@ -92,10 +92,8 @@ func Ceiling(t Terms) (units int64, closed bool) {
 	return max(0, units-cap50(t.Lost)), false
 }
 
-// closes reports whether nothing is admitted while partitioned.
 func (t *Terms) closes() bool { return t.Fail == quota.FailClosed && !t.Joining }
 
-// widens reports whether all shares are used while partitioned.
 func (t *Terms) widens() bool { return t.Fail == quota.FailOpen && !t.Joining }
 
 // estimate is what is subtracted for the k-th region.

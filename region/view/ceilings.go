@@ -120,9 +120,6 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 			c.returned(tenant)
 		}
 	}
-	if lo.Excess == nil {
-		lo.Excess = func(string, string, int64) {}
-	}
 	c.ledger, err = ledger.New(lo)
 	if err != nil {
 		return nil, err
@@ -151,7 +148,6 @@ func (c *Ceilings) Configure(top *region.Topology) {
 	c.limits.Store(x)
 }
 
-// setView puts a view in force.
 func (c *Ceilings) setView(v *View) {
 	switch {
 	case v.allocation.floor != nil:
@@ -179,7 +175,6 @@ func (c *Ceilings) View() *View { return c.snapshot.Load().At(c.o.Now()) }
 // Advertised is what the next heartbeat contains.
 func (c *Ceilings) Advertised() meshsync.Advertised { return c.snapshot.Load().Heartbeat }
 
-// snapshot is a view, and where its regions are in the ledger.
 type snapshot struct {
 	*View
 	// order[i] is the ledger's index of the view's i-th region. All other regions of the
@@ -188,9 +183,6 @@ type snapshot struct {
 	former []string // their names
 	hold   hold
 }
-
-// held reports whether shares that were in force may still matter for a bounded limit.
-func (c *Ceilings) held() bool { return c.snapshot.Load().hold.floor != nil }
 
 // Agreed reports whether no other shares than ours are in force anywhere, as far as is known.
 func (c *Ceilings) Agreed() bool { return c.snapshot.Load().allocation.floor == nil }

@@ -96,7 +96,6 @@ func (c *configVersions) configure(weights []quota.Weight) {
 	c.ours, c.moved = v, true
 }
 
-// drift reports whether more than one topology is active.
 func (c *configVersions) drift() bool { return c.floor != nil }
 
 // update takes in what live processes advertise, siblings and regions outside our
@@ -170,7 +169,6 @@ type allocation struct {
 	known   map[int64][]int64 // shares of the limits that Configure listed, by units
 }
 
-// allocate computes the shares of units under the topologies of c.
 func allocate(c *configVersions, units []int64) *allocation {
 	a := &allocation{weights: c.ours.weights, floor: c.floor, known: make(map[int64][]int64, len(units))}
 	for _, w := range a.weights {

@@ -1,18 +1,7 @@
 // Package view decides which regions a process can count on, and how many units of
 // each global limit its region may therefore hold.
 //
-//	                Observe: every 50 ms, and when something changed
-//	members   ──▶ health of ──▶ peer state ──▶ candidate M ──▶ agreed? ──▶ View
-//	              each region   (hysteresis)   (advertised)    M in use     │
-//	                                                                        ├─ Mode, Reason
-//	config versions ──▶ allocation: each region's share of a limit ─────────┼─ Ceiling
-//	                                                                        └─ Peers, Explain
-//
-//	limiter ◀── Ceilings ◀── View ◀── Manager ◀── members ◀── mesh, gossip, state
-//	               ▲
-//	               └── ledger ◀────▶ mesh
-//	                      ▲
-//	                      └── CounterRecovery ◀── the region's store
+// DESIGN.md draws what leads to what, and names the files.
 //
 // It promises that regions which use a group of more than themselves use the same
 // one as its other members, as soon as their heartbeats have been delivered: groups

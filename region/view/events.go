@@ -100,7 +100,6 @@ func changes(before, after *View) (events []Event) {
 	return events
 }
 
-// summary says in a sentence which regions are counted on, and why not all.
 func (v *View) summary() string {
 	about := strings.Join(v.About, ", ")
 	group := strings.Join(v.names(v.Members), ", ")

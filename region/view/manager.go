@@ -126,7 +126,7 @@ func (m *Manager) Refresh() {
 	if stored != nil {
 		m.o.State.See(m.viewer.view.sees)
 		// While a restart would have to know what was in force, the store keeps it.
-		if stored.Topology.Floor != nil && !m.o.Ceilings.held() && !m.viewer.configs.drift() && stored.Topology.Divides(m.inForce.topology.Weights) {
+		if stored.Topology.Floor != nil && m.o.Ceilings.snapshot.Load().hold.floor == nil && !m.viewer.configs.drift() && stored.Topology.Divides(m.inForce.topology.Weights) {
 			m.o.State.Settle(stored)
 		}
 	}
@@ -146,7 +146,6 @@ func (m *Manager) count(in Input) int64 {
 	return int64(len(instances))
 }
 
-// setView puts a view in force and reports what changed.
 func (m *Manager) setView(v *View, events []Event) {
 	before := m.o.Ceilings.snapshot.Load()
 	m.o.Ceilings.setView(v)

@@ -35,7 +35,6 @@ func (v *Viewer) rows(now time.Duration, view *View, live, known map[string][]*m
 	return rows
 }
 
-// row describes a peer region.
 func (s *peerState) row(now time.Duration, live []*members.Member) members.RegionRow {
 	p := members.RegionRow{
 		State: s.state, Reason: s.cause, SinceMS: (now - s.since).Milliseconds(), RemainingMS: s.remaining(now).Milliseconds(),
@@ -95,7 +94,6 @@ func (s *peerState) text(now time.Duration, live []*members.Member) string {
 	return strings.Join(texts, "; ")
 }
 
-// textOf says what is wrong with the process.
 func textOf(now time.Duration, p *members.Member, h members.Health) string {
 	name := "process " + p.Instance
 	switch h.State {

@@ -46,10 +46,9 @@ const (
 // each that follows within StableAfter of the return. Good means received, up to date
 // and acknowledging us; the snapshot may come while the wait runs.
 type peerState struct {
-	region string
-	state  members.State
-	since  time.Duration // when state began
-	in     bool          // counted on: part of the candidate
+	state members.State
+	since time.Duration // when state began
+	in    bool          // counted on: part of the candidate
 	// cause is why it is not counted on. It outlives the state: a region that waits is
 	// still out for the reason for which it was excluded.
 	cause   quota.Reason
@@ -62,7 +61,6 @@ type peerState struct {
 	wait      time.Duration // how long it must be good to be let in; 0: not at all
 }
 
-// step moves the region on by one evaluation.
 func (s *peerState) step(now time.Duration, h members.Health) {
 	if h.Good && !s.good {
 		s.goodSince = now

@@ -13,7 +13,6 @@ import (
 // margin. It uses no more than its own region's share meanwhile.
 const NewcomerFor = 3 * time.Second
 
-// claims reports whether the process counts on more than its own region.
 func claims(p *members.Member) bool {
 	return len(p.Members) > 1 || len(p.Members) == 1 && p.Members[0] != p.Region
 }
@@ -41,7 +40,6 @@ func latest(now time.Duration, processes []members.Member) map[string][]*members
 	return known
 }
 
-// alive is those of known that are live.
 func alive(now time.Duration, known map[string][]*members.Member) map[string][]*members.Member {
 	live := make(map[string][]*members.Member, len(known))
 	for name, of := range known {

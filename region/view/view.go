@@ -105,14 +105,12 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 func (v *View) terms(units int64, f quota.FailMode, estimates []int64, lost int64) Terms {
 	return Terms{
 		Shares: v.allocation.shares(units), Estimates: estimates, Self: v.self,
-		Members: v.Members, Current: v.current, Lost: lost, Fail: f, Joining: v.Joining, Paused: v.paused,
+		Members: v.Members, Current: v.current, Lost: lost, Fail: f, Joining: v.Joining,
 	}
 }
 
-// partitioned reports whether any region is not in M.
 func (v *View) partitioned() bool { return v.Members.Len() < len(v.Regions) }
 
-// names lists the regions of s in topology order.
 func (v *View) names(s Set) []string {
 	var names []string
 	for i, name := range v.Regions {

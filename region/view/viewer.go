@@ -85,7 +85,7 @@ func (v *Viewer) Configure(t Topology) {
 		}
 		s := v.peers[w.Region]
 		if s == nil {
-			s = &peerState{region: w.Region, since: v.last, cause: quota.ReasonPeerSilent}
+			s = &peerState{since: v.last, cause: quota.ReasonPeerSilent}
 		}
 		peers[w.Region] = s
 	}
@@ -154,7 +154,6 @@ func (v *Viewer) reset(now time.Duration) {
 	}
 }
 
-// build makes the View from the state of every region.
 func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View {
 	now, a := in.Now, v.allocation
 	view := &View{at: now, Regions: a.regions, self: slices.Index(a.regions, v.self), allocation: a}

@@ -1,7 +1,7 @@
 package ledger
 
 import (
-	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -78,9 +78,9 @@ type Usage struct {
 // the last round of Sweep. No decision pays for it.
 func (l *Ledger) UsageStats() []Usage {
 	names, all := l.Names(), map[string]*Usage{}
-	l.stats.mu.Lock()
-	defer l.stats.mu.Unlock()
-	for _, one := range l.stats.shards {
+	l.sweep.mu.Lock()
+	defer l.sweep.mu.Unlock()
+	for _, one := range l.sweep.swept {
 		for limit, t := range one {
 			u := all[limit]
 			if u == nil {
@@ -94,17 +94,10 @@ func (l *Ledger) UsageStats() []Usage {
 		}
 	}
 	usage := make([]Usage, 0, len(all))
-	for _, u := range all {
-		usage = append(usage, *u)
+	for _, limit := range slices.Sorted(maps.Keys(all)) {
+		usage = append(usage, *all[limit])
 	}
-	slices.SortFunc(usage, func(a, b Usage) int { return cmp.Compare(a.Limit, b.Limit) })
 	return usage
-}
-
-// usageStats is what was counted of each shard when it was last swept.
-type usageStats struct {
-	mu     sync.Mutex
-	shards [shardCount]limitStats
 }
 
 // limitStats are what a shard's series come to, by limit.
@@ -149,12 +142,13 @@ func (ls limitStats) count(s *series, most, nowUS int64) {
 // calls a second take less than 1 % of a processor.
 const sweepMost = 2048
 
-// sweeping is how far Sweep has come.
-type sweeping struct {
+// sweep is how far Sweep has come, and what it has counted.
+type sweep struct {
 	mu    sync.Mutex
 	shard int
-	left  int        // series of the shard that are still to come, at most
-	stats limitStats // of those before
+	left  int                    // series of the shard that are still to come, at most
+	stats limitStats             // of those before
+	swept [shardCount]limitStats // of each shard, when it was last done
 }
 
 // Sweep reports the windows of a part of the series that are over, frees them, and counts
@@ -162,7 +156,7 @@ type sweeping struct {
 // for each 2,048. A series that is still in use needs no Sweep: its windows end when it
 // gets its next bucket.
 func (l *Ledger) Sweep() {
-	p := &l.sweeping
+	p := &l.sweep
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stats == nil {
@@ -181,9 +175,7 @@ func (l *Ledger) Sweep() {
 			delete(p.stats, name) // it is not in force: anybody may have invented it
 		}
 	}
-	l.stats.mu.Lock()
-	defer l.stats.mu.Unlock()
-	l.stats.shards[p.shard] = p.stats
+	p.swept[p.shard] = p.stats
 	p.shard, p.stats = (p.shard+1)%shardCount, nil
 }
 

@@ -96,7 +96,7 @@ func (f *fold) grow(c *counter, units, began, windowUS int64) {
 	}
 }
 
-// foldGroup takes the shards as they come; ids in order change them seldom.
+// foldGroup takes the shards as they come, and those that follow each other in one under one hold of its lock.
 func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	merge := l.foldPeer
 	if f.region == 0 {
@@ -120,7 +120,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		l.report(f.done)
 		f.done = f.done[:0]
 	}
-	if f.excess > 0 {
+	if f.excess > 0 && l.o.Excess != nil {
 		l.o.Excess(f.author, g.Limit, f.excess)
 	}
 }
@@ -153,7 +153,7 @@ func (l *Ledger) foldPeer(sh *shard, f *fold, k *limitKey, id uint64, u quota.Co
 
 // peerCounter finds or makes the counter; nil when there is no room.
 func (l *Ledger) peerCounter(sh *shard, f *fold, s *series, u quota.Counter) *peerCounter {
-	name, n, again := counterName(f.region, u.Generation), 0, false
+	name, n, again := uint64(u.Generation)<<regionBits|uint64(f.region), 0, false
 	for i := range s.peers {
 		c := &s.peers[i]
 		if c.name == name && c.bucket == u.Bucket {

@@ -54,8 +54,7 @@ type Options struct {
 	// Most is how many units one region may admit under a limit in a bucket, 0 for a limit
 	// that is not in force. Of what our region used beyond that nothing is published, so
 	// whoever claims more is not one of ours: Excess is given by how much, each time that a
-	// region claims more, by Fold. Most is called under a lock, so it must not wait. Both are
-	// nil or neither.
+	// region claims more, by Fold. Most is called under a lock, so it must not wait. Either may be nil.
 	Most   func(limit string) int64
 	Excess func(region, limit string, units int64)
 	// Lost is called when our store is found to have lost what it held, last seen at a TIME of it. It is called under
@@ -77,13 +76,12 @@ type Ledger struct {
 	sampled sampledChecks
 	limits  limits
 	shards  [shardCount]shard
-	stats   usageStats
 	resets  resets
 
 	series    atomic.Int64 // how many
 	counters  atomic.Int64
 	fullUntil atomic.Int64 // µs of our clock
-	sweeping  sweeping
+	sweep     sweep
 
 	// clocks are each region's store clock minus ours, µs, by the newest message with
 	// counters; 0 is none.
@@ -168,11 +166,8 @@ func (l *Ledger) mostOf(limit string) int64 {
 func (l *Ledger) turnedAway(windowUS, nowUS int64) {
 	l.metrics.turned.Add(1)
 	until := nowUS + 2*windowUS
-	for {
-		old := l.fullUntil.Load()
-		if old >= until || l.fullUntil.CompareAndSwap(old, until) {
-			return
-		}
+	for old := l.fullUntil.Load(); old < until && !l.fullUntil.CompareAndSwap(old, until); {
+		old = l.fullUntil.Load()
 	}
 }
 

@@ -131,7 +131,6 @@ func (c *counter) countedIn(inUS, windowUS, atUS int64) int64 {
 	return c.units
 }
 
-// peerCounter is a usage counter of another region.
 type peerCounter struct {
 	name uint64 // generation (57 bits) and region (7): what it is found by, beside its bucket
 	counter
@@ -139,10 +138,6 @@ type peerCounter struct {
 
 // regionBits holds every index below MaxRegions.
 const regionBits = 7
-
-func counterName(region int, generation int64) uint64 {
-	return uint64(generation)<<regionBits | uint64(region)
-}
 
 func (c *peerCounter) region() int       { return int(c.name & (MaxRegions - 1)) }
 func (c *peerCounter) generation() int64 { return int64(c.name >> regionBits) }

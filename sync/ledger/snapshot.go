@@ -91,7 +91,6 @@ func (s *series) path(c *counter, units, aheadUS int64) growth {
 // sameUS is by how much two clocks and messages may differ in the best of cases.
 const sameUS = 20_000
 
-// entry is a counter on its way out.
 type entry struct {
 	limit              *limit
 	id                 uint64

@@ -302,7 +302,6 @@ func (b *Bus) send(nc *nats.Conn, m meshsync.Message) {
 	}
 }
 
-// leave sends what is queued, and closes the connection.
 func (b *Bus) leave(nc *nats.Conn) {
 	b.limit.Store(0)
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
@@ -317,7 +316,6 @@ func (b *Bus) leave(nc *nats.Conn) {
 	b.discard(dropWrite)
 }
 
-// discard empties the queue.
 func (b *Bus) discard(reason string) {
 	for {
 		select {
@@ -390,7 +388,6 @@ func (b *Bus) failed(_ *nats.Conn, _ *nats.Subscription, err error) {
 	b.complain(err)
 }
 
-// complain logs an error that is new to a connection.
 func (b *Bus) complain(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -71,7 +71,6 @@ type Options struct {
 	Meter metric.Meter
 }
 
-// validate fills in the defaults.
 func (o *Options) validate() error {
 	if (len(o.URLs) == 0) == (o.Server == nil) {
 		return errors.New("option URLs or option Server must be given, and not both")

@@ -224,21 +224,15 @@ func (s *Resets) Everywhere(ctx context.Context, tenant string) ([]quota.RegionR
 		r := c.results[name]
 		if r.Region = name; r.Result == "" {
 			r.Result = quota.ResetUnreached
-			s.cutAt(name, tenant)
+			// By its clock as far as we know it, but not ahead of ours, since a forged message may have moved it.
+			if us, known := s.o.Ledger.ClockUS(name, s.o.Now()); known {
+				s.o.Ledger.Supersede(tenant, []wire.Cut{{Region: name, UpTo: min(us, s.o.TimeUS())}})
+			}
 		}
 		all = append(all, r)
 	}
 	s.repeat(id, tenant) // for whoever missed one
 	return all, nil
-}
-
-// cutAt supersedes what a region that was not reached has published: by its clock as far as we
-// know it, but not ahead of ours, since a forged message may have moved it.
-func (s *Resets) cutAt(name, tenant string) {
-	l := s.o.Ledger
-	if us, known := l.ClockUS(name, s.o.Now()); known {
-		l.Supersede(tenant, []wire.Cut{{Region: name, UpTo: min(us, s.o.TimeUS())}})
-	}
 }
 
 // awaitOthers asks a process of each other region, another one each time, until all have done
@@ -289,7 +283,6 @@ func (s *Resets) Returned(tenant string) {
 	s.repeat(1, tenant)
 }
 
-// repeat publishes all cuts of a tenant.
 func (s *Resets) repeat(id uint64, tenant string) {
 	for name, cuts := range s.o.Ledger.Resets() {
 		if name == tenant {
