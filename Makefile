@@ -69,7 +69,7 @@ test: ## install what the tests need, then run the tests of the program
 		CGO_ENABLED=1 go test -C $$m -race $(TESTFLAGS) -skip '$(WITHOUTRACE)|$(ALONE)' $$(go list -C $$m ./... | grep -v '^github.com/regiond/regiond/test/') || failed=yes; \
 	done; \
 	echo "go test $(TESTFLAGS) ./test/..."; go test $(TESTFLAGS) ./test/... || failed=yes; \
-	echo "go test $(TESTFLAGS) -run '$(WITHOUTRACE)'"; go test $(TESTFLAGS) -run '$(WITHOUTRACE)' ./internal/daemon || failed=yes; \
+	echo "go test $(TESTFLAGS) -run '$(WITHOUTRACE)'"; go test $(TESTFLAGS) -run '$(WITHOUTRACE)' ./internal/daemon ./region/loans || failed=yes; \
 	test -z "$$failed"
 
 foreign: ## check deploy/, docker-compose.multi.yml and rate limit files with other programs, and gateways under load

@@ -153,7 +153,8 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 
 // warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.
 func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string) {
-	shares, terms := Shares(t.Weights(), units), loan.TermsOf(l.WindowUS())
+	shares := Shares(t.Weights(), units)
+	planner := loan.Planner{Terms: loan.TermsOf(l.WindowUS()), Regions: len(t.Regions), Trip: tripUS}
 	below := func(most int64) string { // the regions whose share is less
 		var names []string
 		for i := range shares {
@@ -164,11 +165,11 @@ func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string)
 		return strings.Join(names, ", ")
 	}
 	none := below(1)
-	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns; "+
+	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns of a few windows; "+
 		"a region without a share admits nothing while it cannot see the others", units, none)
-	kept := slices.ContainsFunc(shares, func(share int64) bool { return share > 0 && terms.Kept(share, tripUS) })
-	ps.when(kept && none == "" && l.Window >= shortBound, at+"/units", "shares of %d units are not lent while their region is asked for any: "+
-		"in %v a unit would be on its way between regions for too long", slices.Min(shares), l.Window)
+	stays := slices.ContainsFunc(shares, func(share int64) bool { return planner.Remembers(share) > 0 })
+	ps.when(stays && none == "", at+"/units", "the smallest share, %d, stays where it is asked for: with %d regions and windows of %v lending it "+
+		"costs more than it brings, so even load uses about as much as of fixed shares", slices.Min(shares), len(shares), l.Window)
 	if t.ForwardAuth == nil {
 		return
 	}

@@ -2,12 +2,9 @@ package loan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -26,6 +23,7 @@ type Planner struct {
 
 	rates
 	wants    map[string]*received
+	waits    map[string]int64 // since when a region wants a cost and used nothing
 	grants   map[ID]*granted
 	owed     map[string]owed
 	returned []passed
@@ -34,7 +32,9 @@ type Planner struct {
 		starving bool
 		got      int64
 		denied   int64 // time of the last denial
-		cost     int64 // the largest of one request within a window or two, and since when it is
+		asked    int64 // and of the last request
+		had      int64 // since when the ceiling is that of a cost; 0: it is not
+		cost     int64 // the largest of one request within some windows, and since when it is
 		costly   int64
 		again    int64 // when returns were sent last
 		repeats  int   // how often since one was new
@@ -52,7 +52,6 @@ type granted struct {
 // owed is what a lender is to get back as it comes free.
 type owed struct {
 	units, until int64
-	turn         bool // it is that one's turn: own units too
 }
 
 // passed is what was returned, which the receiver's want may not yet show.
@@ -83,22 +82,16 @@ const (
 	wantLeast  = 200_000 // µs between wants, where it is urgent and the window is long
 	wantMost   = 300_000 // µs, where it is not
 	resends    = 3       // of a grant that may be lost
-	fewUnits   = 10      // a share below that is kept by who is asked, in windows of few trips
-	shortTrips = 40      // what few are
 )
 
 func (p *Planner) gaps() (least, most int64) {
 	return max(p.Tick, min(p.Window/50, wantLeast)), min(max(p.Window/20, 50_000), wantMost)
 }
 
-// Kept reports whether a region that is asked for any keeps its share: in the window a unit would be on its way, of a trip
-// in µs, for too long.
-func (t Terms) Kept(share, trip int64) bool { return share < fewUnits && t.Window < shortTrips*trip }
-
 // begin makes what an empty Planner lacks.
 func (p *Planner) begin() {
 	if p.wants == nil {
-		p.wants, p.grants, p.owed = map[string]*received{}, map[ID]*granted{}, map[string]owed{}
+		p.wants, p.grants, p.owed, p.waits = map[string]*received{}, map[ID]*granted{}, map[string]owed{}, map[string]int64{}
 	}
 }
 
@@ -116,6 +109,7 @@ func (p *Planner) Receive(now int64, w Want) {
 		r.since = old.since
 	}
 	p.wants[w.From] = r
+	p.queue(&w, now)
 }
 
 // floor is how much of its ceiling a region gives to nobody who is short: its share. While that is burnt, it is the same part
@@ -146,7 +140,11 @@ func round(f float64) int64 { return int64(math.Floor(f + 0.5)) }
 func (p *Planner) fresh(now int64) (l []*received) {
 	_, most := p.gaps()
 	for from, w := range p.wants {
-		if now-w.at > 3*most+p.Trip {
+		keeps := 3*most + p.Trip
+		if p.turns(w.Share) {
+			keeps = p.Length / 2
+		}
+		if now-w.at > keeps {
 			delete(p.wants, from)
 			continue
 		}
@@ -154,11 +152,6 @@ func (p *Planner) fresh(now int64) (l []*received) {
 	}
 	slices.SortFunc(l, func(a, b *received) int { return cmp.Compare(a.From, b.From) })
 	return l
-}
-
-// Idle reports whether there is nothing to plan.
-func (p *Planner) Idle(used, asked int64) bool {
-	return asked == 0 && used == 0 && len(p.wants) == 0
 }
 
 // plan is what one call of Plan works with.
@@ -174,7 +167,7 @@ type plan struct {
 	cost  int64  // the largest of one request, at least 1
 	slack int64  // of the ceiling, unused
 	free  int64  // of the own share
-	kept  int64  // of the own share, to be lent to regions whose share is burnt
+	kept  int64  // to be left unused for regions whose share is burnt, or whose turn it is
 	held  []Loan // those that are not over, as they are after ops
 }
 
@@ -191,14 +184,22 @@ type plan struct {
 func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd func() float64) ([]Op, *Want) {
 	p.begin()
 	p.fold(now, asked, p.Window, p.Trip)
-	if cost = min(cost, p.Bound); cost >= p.last.cost || now-p.last.costly > p.Window {
+	if cost = min(cost, p.Bound); cost >= p.last.cost || now-p.last.costly > p.stay() {
 		p.last.cost, p.last.costly = max(1, cost), now
+	}
+	if asked > 0 {
+		p.last.asked = now
 	}
 	if denied {
 		p.last.denied = now
 	}
-	denied = p.last.denied > 0 && now-p.last.denied <= 2*p.Tick
 	ceiling, wants := b.Ceiling(now), p.fresh(now)
+	if ceiling < p.last.cost {
+		p.last.had = 0
+	} else if p.last.had == 0 {
+		p.last.had = now
+	}
+	denied = p.last.denied > 0 && now-p.last.denied <= 2*p.Tick || p.turns(b.Share) && p.last.had == 0 && p.lately(now)
 	x := plan{
 		Planner: p, b: b, now: now, used: used, ceiling: ceiling, wants: wants, rnd: rnd,
 		slack: b.Slack(now, used), free: b.Free(now, used), demand: p.demand(b, now, used, denied),
@@ -216,8 +217,8 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	if x.cost = p.last.cost; x.cost > 1 { // less than that is no use
 		x.reserve = (x.reserve + x.cost - 1) / x.cost * x.cost
 	}
-	if x.target > 0 && p.Kept(b.Share, p.Trip) {
-		x.reserve = max(x.reserve, b.Share)
+	if p.lately(now) && p.keeps(b.Share) {
+		x.reserve = max(x.reserve, b.Share/x.cost*x.cost)
 	}
 	starving := (denied || asked > 0) && (x.slack <= round(p.fast*float64(p.Trip)) || x.slack < x.cost) && want.Lack > 0
 	if starving {
@@ -230,9 +231,9 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	x.resend()
 	if len(wants) > 0 {
 		x.spare()
+		x.turn(want.Urgent > 0 && x.slack < x.cost)
 		x.give()
 	}
-	x.yield()
 	x.recall()
 	x.home()
 	x.again()
@@ -243,6 +244,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	if !hungry {
 		want.Lack, want.Urgent = 0, 0
 	}
+	p.queue(&want, now+p.Trip)
 	return x.ops, &want
 }
 
@@ -431,40 +433,6 @@ func (x *plan) give() {
 	}
 }
 
-// yield leaves what this region cannot use, since all it has free is less than a cost that is asked for, to the first
-// in line; and one unit after another to a region whose share never is enough, once this one had its turn.
-func (x *plan) yield() {
-	var first *received
-	line := func(region string, used, time int64) (int64, uint64) {
-		sum := sha256.Sum256([]byte(strconv.FormatInt(time/x.Window, 10) + region))
-		return used, binary.BigEndian.Uint64(sum[:])
-	}
-	before := func(a *received, used int64, hash uint64) bool {
-		u, h := line(a.From, max(0, a.Ceil-a.Slack), a.Time)
-		return u < used || u == used && h < hash
-	}
-	used, hash := line(x.b.Region, x.used, x.now)
-	if x.cost == 1 || x.slack >= x.cost { // what it has it uses
-		used, hash = max(1, x.used), 0
-	}
-	for _, a := range x.wants {
-		if a.Urgent > x.flying(a) && before(a, used, hash) {
-			first = a
-			used, hash = line(a.From, max(0, a.Ceil-a.Slack), a.Time)
-		}
-	}
-	if first == nil {
-		return
-	}
-	n := first.Urgent - x.flying(first)
-	if x.slack > 0 && x.slack < x.cost {
-		x.pass(first, min(n, x.slack))
-	} else if first.Ceil == first.Slack && first.Share < first.Slack+first.Urgent && x.used > 0 {
-		_, most := x.gaps()
-		x.owed[first.From] = owed{min(n, x.ceiling), x.now + 2*most, true}
-	}
-}
-
 // recall returns to lenders that are short of their own share, and leaves unused what cannot be returned yet: for as
 // long as the want holds, or as two units take to come free.
 func (x *plan) recall() {
@@ -481,21 +449,13 @@ func (x *plan) recall() {
 			n -= x.part(a.Share, x.b.Share)
 		}
 		if n > 0 && a.Urgent > 0 && short >= max(1, a.Share/10) {
-			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound), false}
+			x.owed[a.From] = owed{n, max(x.now+2*x.Tick, a.at+2*x.Window/x.Bound)}
 		}
 	}
-	var debt, turn int64
+	var debt int64
 	for _, to := range slices.Sorted(maps.Keys(x.owed)) {
 		o := x.owed[to]
-		if a := x.Planner.wants[to]; o.turn && a != nil {
-			had := x.slack
-			x.pass(a, o.units)
-			o.units -= had - x.slack
-			turn += max(0, o.units)
-		} else {
-			o.units -= x.giveBack(to, o.units)
-		}
-		if o.units <= 0 || o.until <= x.now {
+		if o.units -= x.giveBack(to, o.units); o.units <= 0 || o.until <= x.now {
 			delete(x.owed, to)
 			continue
 		}
@@ -506,7 +466,7 @@ func (x *plan) recall() {
 			}
 		}
 	}
-	if debt = max(turn, min(debt, x.ceiling-x.floor(x.b, x.now))) + x.kept; debt > 0 {
+	if debt = max(0, min(debt, x.ceiling-x.floor(x.b, x.now))) + x.kept; debt > 0 {
 		_, most := x.gaps()
 		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
 	} else if x.b.Recall > 0 {
@@ -522,6 +482,9 @@ func (x *plan) home() {
 		if n := x.b.free(x.now, x.used, l); l.Until <= x.now && n > 0 {
 			x.gaveBack(l, n)
 		}
+	}
+	if x.turns(x.b.Share) && x.lately(x.now) {
+		return
 	}
 	spare, loose := x.slack, int64(0)
 	if x.demand != (demand{}) {
@@ -566,11 +529,14 @@ func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
 		// What is over can still be extended, but the lender may be out of sight for long.
 		ending = ending || h.Left() > 0 && h.Until-w.Time < p.Length/2 && since >= max(most, (w.Time-h.Until)/8)
 	}
+	_, waits := p.waits[w.From]
 	comes := got > p.last.got
 	switch {
+	case starving && p.last.had == 0 && p.turns(w.Share) && w.Time-p.last.denied > 2*p.Tick: // it waits for its turn
+		due = since >= p.Length/8
 	case hungry && starving && !p.last.starving:
 		due = since >= least
-	case ending:
+	case ending || waits && w.Ceil > w.Slack: // its turn is over
 		due = true
 	case hungry:
 		due = since >= most || comes && starving && since >= least

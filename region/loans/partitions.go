@@ -117,6 +117,11 @@ func (p *tended) rests() time.Duration {
 	return max(restAfter, p.limit.Window/8)
 }
 
+// remembers is for how long the planner is kept after that, while it plans nothing.
+func (p *tended) remembers() time.Duration {
+	return time.Duration(p.plan.Remembers(p.book.Share)) * time.Microsecond
+}
+
 // take adds what was asked for here.
 func (p *tended) take(v active, now time.Duration) {
 	p.asked += v.asked

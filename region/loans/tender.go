@@ -383,6 +383,9 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 				p.due = max(p.due, now+(now-p.useful)/2)
 			}
 			plans = append(plans, p.returnAll(b))
+		case now-p.useful < p.remembers():
+			t.active.take(p.id, now.Microseconds(), true)
+			p.due = p.useful + p.remembers()
 		default:
 			t.rest(p, now)
 		}

@@ -47,35 +47,68 @@ func TestCut(t *testing.T) {
 // TestLongWindow: of a limit with 31 cuts of a minute in each window at least 95 % are used, though at most an eighth is at any
 // time lent and not used.
 func TestLongWindow(t *testing.T) {
-	const units, window, cuts = 600, 12 * time.Hour, 31
-	for _, asking := range []int{1, 3} {
-		w := newWorld(t, 1, 3, units, window)
-		w.step = 500 * time.Millisecond
-		idle, admitted := int64(0), int64(0)
-		ask := func() {
-			if w.rng.Float64() < 1.2*units*float64(w.step)/float64(window) && w.ask(w.rng.IntN(asking), "t") {
-				admitted++
+	longWindow(t, 12*time.Hour, 500*time.Millisecond, 1)
+	longWindow(t, 12*time.Hour, 500*time.Millisecond, 3)
+}
+
+// TestLongWorldOfAMonth is the same with a window of 31 days, which is cut for a minute a day.
+func TestLongWorldOfAMonth(t *testing.T) {
+	t.Parallel()
+	longWindow(t, 31*24*time.Hour, 5*time.Second, 1)
+}
+
+func longWindow(t *testing.T, window, step time.Duration, asking int) {
+	t.Helper()
+	const units, cuts = 600, 31
+	w := newWorld(t, 1, 3, units, window)
+	w.step = step
+	idle, admitted := int64(0), int64(0)
+	ask := func() {
+		if w.rng.Float64() < 1.2*units*float64(w.step)/float64(window) && w.ask(w.rng.IntN(asking), "t") {
+			admitted++
+		}
+	}
+	for n := range cuts {
+		w.advance(window/cuts-time.Minute, ask)
+		for _, r := range w.regions {
+			b := r.book(&quota.CounterKey{Tenant: "t"})
+			idle = max(idle, min(b.Borrowed(r.us()), b.Slack(r.us(), b.used(w.now+r.ahead, window))))
+		}
+		cut := func(yes bool) {
+			for other := range 3 {
+				w.cut[[2]int{n % 3, other}], w.cut[[2]int{other, n % 3}] = yes, yes
 			}
 		}
-		for n := range cuts * 2 {
-			w.advance(window/cuts-time.Minute, ask)
-			for _, r := range w.regions {
-				b := r.book(&quota.CounterKey{Tenant: "t"})
-				idle = max(idle, min(b.Borrowed(r.us()), b.Slack(r.us(), b.used(w.now+r.ahead, window))))
-			}
-			cut := func(yes bool) {
-				for other := range 3 {
-					w.cut[[2]int{n % 3, other}], w.cut[[2]int{other, n % 3}] = yes, yes
-				}
-			}
-			cut(true)
-			w.advance(time.Minute, ask)
-			cut(false)
+		cut(true)
+		w.advance(time.Minute, ask)
+		cut(false)
+	}
+	t.Logf("%d of 3 regions ask: %d of %d used in %v, at most %d lent and not used", asking, admitted, units, window, idle)
+	if 100*admitted < 95*units || idle > units/8 || w.worst > units {
+		t.Errorf("%d of 3 regions ask: of %d in %v %d are used, at most %d in one window, and %d lent and not used", asking, units, window, admitted, w.worst, idle)
+	}
+}
+
+// TestFewUnitsStay: the only unit of a region is not lent for four windows after it was asked for any, though it is idle and
+// another region is denied; then it is.
+func TestFewUnitsStay(t *testing.T) {
+	w := newWorld(t, 1, 2, 2, time.Minute)
+	w.ask(0, "acme")
+	w.advance(200*time.Second, nil)
+	got := 0
+	other := func() {
+		if w.now%time.Second == 0 && w.ask(1, "acme") {
+			got++
 		}
-		t.Logf("%d of 3 regions ask: %d of %d used, at most %d lent and not used", asking, admitted/2, units, idle)
-		if 100*admitted < 2*95*units || idle > units/8 || w.worst > units {
-			t.Errorf("%d of 3 regions ask: of %d in two windows %d are used, at most %d in one, and %d lent and not used", asking, 2*units, admitted, w.worst, idle)
-		}
+	}
+	w.advance(30*time.Second, other)
+	if got != 1 || !w.ask(0, "acme") {
+		t.Errorf("of 2 units the other region used %d, or the first one has none", got)
+	}
+	w.advance(4*time.Minute, other)
+	got = 0
+	if w.advance(time.Minute, other); got != 2 {
+		t.Errorf("after four windows the other region uses %d of 2 units in one", got)
 	}
 }
 

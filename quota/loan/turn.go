@@ -1,0 +1,101 @@
+package loan
+
+import (
+	"math"
+	"slices"
+)
+
+// Settings of few units, found by simulation: TestFew of test/loansim compares them with shares that are not lent.
+const (
+	stay       = 4  // windows after a request in which a region counts as asked, up to longestStay
+	term       = 3  // windows that a cost stays where it is asked for while another region waits
+	fewCosts   = 10 // a share below that stays, in short windows
+	shortTrips = 13 // trips of a short window, for each region
+
+	longestStay = 600_000_000 // µs
+)
+
+// keeps reports whether a share stays in a region that is asked for any: one of a few costs, where too much of a window would
+// pass on the way, or between the answers of many regions.
+func (p *Planner) keeps(share int64) bool {
+	return share/max(1, p.last.cost) < fewCosts && p.Window < shortTrips*p.Trip*int64(p.Regions)
+}
+
+// turns reports whether regions with such a share take turns: it admits one cost or none.
+func (p *Planner) turns(share int64) bool { return share < 2*max(1, p.last.cost) }
+
+// Remembers is for how long, in µs, a region keeps such a share after it was asked for any, or waits for its turn; 0: the share
+// is lent as soon as others need it more.
+func (p *Planner) Remembers(share int64) int64 {
+	if p.turns(share) || p.keeps(share) {
+		return p.stay()
+	}
+	return 0
+}
+
+func (p *Planner) stay() int64 { return min(stay*p.Window, longestStay) }
+
+func (p *Planner) lately(now int64) bool { return p.last.asked > 0 && now-p.last.asked < p.stay() }
+
+// queue notes since when a region waits for its turn, which ends when it uses any: a want of it was received, or all have
+// received ours.
+func (p *Planner) queue(w *Want, received int64) {
+	if _, waits := p.waits[w.From]; w.Ceil > w.Slack {
+		delete(p.waits, w.From)
+	} else if w.Urgent > 0 && !waits && p.turns(w.Share) {
+		p.waits[w.From] = received
+	}
+}
+
+// turn passes units on to the first in line, a cost at a time. Of regions that each hold less than a cost all leave it to one:
+// short says that this one is in the line too.
+func (x *plan) turn(short bool) {
+	since := int64(math.MaxInt64)
+	if own, waits := x.waits[x.b.Region]; waits && short {
+		since = own
+	}
+	first := x.first(since)
+	if first == nil {
+		return
+	}
+	n, stays := x.slack, x.stays(first)
+	if stays {
+		n -= x.cost
+	}
+	if n = min(n, first.Urgent-x.flying(first)); n > 0 {
+		x.pass(first, n)
+	} else if x.slack < x.cost && !stays {
+		x.kept += x.cost
+	}
+}
+
+// first takes the wants of regions that take turns out of the others, and returns the one that has waited longest, by name if
+// all regions cannot have seen which one did; nil if that is this region. One that has used some waits since just now.
+func (x *plan) first(since int64) (first *received) {
+	name := x.b.Region
+	x.wants = slices.DeleteFunc(x.wants, func(a *received) bool {
+		t, waits := x.waits[a.From]
+		if !waits {
+			t = a.at
+		}
+		near := max(t-since, since-t) < x.Trip
+		if x.turns(a.Share) && a.Urgent > x.flying(a) && (near && a.From < name || !near && t < since) {
+			first, since, name = a, t, a.From
+		}
+		return x.turns(a.Share)
+	})
+	return first
+}
+
+// stays reports whether the last cost of this region stays here. Units that pass on their way home stay for nobody.
+func (x *plan) stays(first *received) bool {
+	switch _, waits := x.waits[x.b.Region]; {
+	case first.Ceil >= x.cost: // it would be used there no sooner
+		return x.lately(x.now)
+	case x.last.had == 0 || x.ceiling >= 2*x.cost:
+		return false
+	case waits: // it was not used since it came
+		return x.lately(x.now)
+	}
+	return x.now-x.last.had < term*x.Window && x.now-x.last.asked < x.Window
+}
