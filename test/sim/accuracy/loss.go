@@ -2,9 +2,12 @@ package accuracy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -78,4 +81,20 @@ func ReportLosses(ctx context.Context, out io.Writer, worlds, workers int) error
 			percentOf(sum.Own, sum.OwnAllKnowing), first[len(first)/2].Seconds(), first[len(first)-1].Seconds())
 	}
 	return t.Flush()
+}
+
+// inWorlds plays that many worlds, each from a seed of its own, on that many workers.
+func inWorlds[T any](ctx context.Context, worlds, workers int, play func(seed uint64) (T, error)) ([]T, error) {
+	all, failed := make([]T, worlds), make([]error, worlds)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range max(1, workers) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < worlds && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				all[i], failed[i] = play(uint64(i) + Seed)
+			}
+		})
+	}
+	wg.Wait()
+	return all, errors.Join(append(failed, ctx.Err())...)
 }

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"runtime"
 
+	"github.com/regiond/regiond/test/loansim"
 	"github.com/regiond/regiond/test/sim/accuracy"
 )
 
@@ -34,7 +35,7 @@ func main() {
 	var err error
 	switch {
 	case *few != "":
-		err = accuracy.ReportFew(ctx, os.Stdout, *few, *worlds, *workers)
+		err = loansim.ReportFew(os.Stdout, *few, *worlds)
 	case *loss:
 		err = accuracy.ReportLosses(ctx, os.Stdout, *worlds, *workers)
 	default:
