@@ -60,6 +60,7 @@ type Daemon struct {
 	state       *state.State      // the replication's, or one that knows of no other process
 	replication *replication      // nil for one region without gossip
 	ceilings    *view.Ceilings    // the replication's, or those of a region that knows of no other
+	manager     *view.Manager     // likewise
 	bounds      *boundWatch
 
 	denials           *telemetry.DenialLog // nil while off
@@ -124,17 +125,21 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		if d.replication, err = newReplication(d, s, stateOf); err != nil {
 			return nil, err
 		}
-		d.state, d.ceilings = d.replication.state, d.replication.ceilings
+		d.state, d.ceilings, d.manager = d.replication.state, d.replication.ceilings, d.replication.manager
 	} else {
 		self := quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()}
 		stateOf.Members = members.New(self)
 		stateOf.Alone, stateOf.Now = true, d.clock.Now
 		d.state = state.New(stateOf)
 		if d.ceilings, err = view.NewCeilings(view.CeilingOptions{
-			Self: self, Now: d.clock.Now, TimeUS: d.timeUS, Key: c.partitionKey(), Topology: topology, Store: d.state.Store,
+			Self: self, Now: d.clock.Now, TimeUS: d.timeUS, Key: c.partitionKey(), Topology: topology, Store: d.state.Store, Window: d.state.Window,
 		}); err != nil {
 			return nil, err
 		}
+		d.manager = view.NewManager(view.ManagerOptions{
+			Ceilings: d.ceilings, Members: members.New(self), // so that it waits for no sibling
+			HeartbeatSoon: func() {}, State: d.state, Logger: d.log.With("component", "view"),
+		})
 	}
 	if d.bounds, err = newBoundWatch(d); err != nil {
 		return nil, err

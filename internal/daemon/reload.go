@@ -66,9 +66,9 @@ func (d *Daemon) apply(top *region.Topology) error {
 		if err := d.replication.checkKeys(c); err != nil {
 			return err
 		}
-		if err := d.replication.state.Adopt(context.Background(), top); err != nil {
-			return err
-		}
+	}
+	if err := d.propose(context.Background(), top); err != nil {
+		return err
 	}
 	if err := d.limiter.Configure(d.limiterConfig(top)); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d *Daemon) apply(top *region.Topology) error {
 	d.level.Set(top.LogLevel)
 	d.config.Store(c)
 	if d.replication == nil {
-		d.ceilings.Configure(top)
+		d.manager.Configure(top)
 		return nil
 	}
 	d.replication.configure(top)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -354,18 +353,6 @@ func (r *replication) trip() time.Duration {
 		longest = max(longest, rtt/2)
 	}
 	return cmp.Or(longest, usualTrip)
-}
-
-// adopt puts the topology in force in the region's store, before anything is answered by
-// it. While Redis is away that is left to the state's Run, and each limit is held to our
-// own share.
-func (r *replication) adopt(ctx context.Context) error {
-	err := r.state.Adopt(ctx, r.topology())
-	if errors.Is(err, state.ErrAway) {
-		err = nil // logged
-	}
-	r.manager.Refresh()
-	return err
 }
 
 // checkKeys refuses keys by which peers would know our partitions no more.

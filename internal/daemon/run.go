@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+
+	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
 )
 
 // shutdownTimeout bounds each step of a shutdown.
@@ -22,13 +25,8 @@ var errStopped = errors.New("stopped")
 // reloads, SIGTERM drains and stops, SIGINT stops, and a second one of these cuts off
 // requests that are being answered.
 func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
-	switch {
-	case d.replication != nil:
-		if err := d.replication.adopt(ctx); err != nil {
-			return errors.Join(err, d.Close())
-		}
-	case hasBounds(d.config.Load().topology):
-		d.state.Turn(ctx) // or they are closed until it comes
+	if err := d.adopt(ctx); err != nil {
+		return errors.Join(err, d.Close())
 	}
 	var g run.Group
 	stop := make(chan struct{})
@@ -49,13 +47,32 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 	return errors.Join(err, d.Close())
 }
 
+// adopt puts the topology in force in the region's store, before anything is answered by it. While Redis is away that is left to
+// the state's Run, and each limit is held to our own share.
+func (d *Daemon) adopt(ctx context.Context) error {
+	err := d.propose(ctx, d.config.Load().topology)
+	if errors.Is(err, state.ErrAway) {
+		err = nil // logged
+	}
+	d.manager.Refresh()
+	return err
+}
+
+// propose is state.Adopt, which a region that knows of no other needs for its bounds alone.
+func (d *Daemon) propose(ctx context.Context, top *region.Topology) error {
+	if d.replication == nil && !hasBounds(top) {
+		return nil
+	}
+	return d.state.Adopt(ctx, top)
+}
+
 // components are what runs behind the listeners, in the order in which it stops.
 func (d *Daemon) components() []component {
 	all := []component{d.stream.Run, d.watcher.run, d.bounds.run}
 	if d.replication != nil {
 		all = append(all, d.replication.components()...)
 	} else {
-		all = append(all, d.state.Run)
+		all = append(all, d.manager.Run, d.state.Run)
 	}
 	all = append(all, d.recorder.Run, d.limiter.Run)
 	if d.redis != nil {

@@ -115,7 +115,7 @@ type worldChange func(o *Options)
 func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 	s.w.t.Helper()
 	p := s.make(instance, change...)
-	if err := p.replication.adopt(context.Background()); err != nil {
+	if err := p.adopt(context.Background()); err != nil {
 		s.w.t.Fatal(err)
 	}
 	p.run()
@@ -128,7 +128,7 @@ func (s *nodeRegion) start(instance string, change ...worldChange) *node {
 func (s *nodeRegion) attempt(instance string) error {
 	s.w.t.Helper()
 	p := s.make(instance)
-	return errors.Join(p.replication.adopt(context.Background()), p.Close())
+	return errors.Join(p.adopt(context.Background()), p.Close())
 }
 
 func (s *nodeRegion) make(instance string, change ...worldChange) *node {

@@ -62,7 +62,7 @@ type Options struct {
 	Clock *clock.Clock
 	// Primaries are the other primaries of a cluster, by a key that each holds, and their clocks; nil: there are none.
 	Primaries func() map[string]*clock.Clock
-	// Alone says that this process exchanges usage with none: no other counts on it, and no topology is in force.
+	// Alone says that this process exchanges usage with none: no other counts on it.
 	Alone  bool
 	Now    func() time.Duration // this process's monotonic clock
 	HostUS func() int64         // its host's clock, µs; nil: time.Now
@@ -254,7 +254,7 @@ func (s *State) take(ctx context.Context) error {
 		if replace = ""; again {
 			continue
 		}
-		if s.o.Alone {
+		if s.file.Weights == nil { // none was adopted: no limit has a bound
 			s.publish(&Topology{}, nil)
 			return nil
 		}

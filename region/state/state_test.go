@@ -387,8 +387,8 @@ func TestStoreThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A process that exchanges usage with none notices losses and the clock too, puts no topology in force, and is nobody's
-// sibling.
+// A process that exchanges usage with none notices losses and the clock too, puts no topology in force unless it adopts one, and is
+// nobody's sibling.
 func TestAlone(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		one, run := s.join("one")

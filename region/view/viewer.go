@@ -104,11 +104,11 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 		v.reset(now)
 	}
 	drifted := v.configs.drift()
-	if in.Bounds != nil {
-		v.configs.floor = v.configs.floor.Min(in.Bounds)
+	if v.configs.update(now, v.self, live) {
 		v.allocation = allocate(&v.configs, v.units)
 	}
-	if v.configs.update(now, v.self, live) {
+	if in.Bounds != nil { // this view shows it, and the next update may drop it
+		v.configs.floor = v.configs.floor.Min(in.Bounds)
 		v.allocation = allocate(&v.configs, v.units)
 	}
 	remember(now, live)
