@@ -43,8 +43,8 @@ func bySlowest(us int64) int64 {
 	return (us*fast + slow - 1) / slow
 }
 
-// keepAny is Keep for a loan under any window that the limit may have had before.
-func (t Terms) keepAny() int64 { return t.Keep() + bySlowest(max(0, t.Longest-t.Length)) }
+// KeepAny is Keep for a loan under any window that the limit may have had before.
+func (t Terms) KeepAny() int64 { return t.Keep() + bySlowest(max(0, t.Longest-t.Length)) }
 
 // Store is what holds for all partitions of a region's Redis, written by whoever watches its clock and its data.
 type Store struct {
@@ -172,7 +172,7 @@ func (b *Book) settle(now int64) {
 		b.Held = nil
 		for i := range b.Lent {
 			l := &b.Lent[i]
-			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())
+			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.KeepAny())
 		}
 		b.State.Epoch, b.Recall = b.Bound.Epoch, 0
 	}

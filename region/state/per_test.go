@@ -80,6 +80,65 @@ func TestWindows(t *testing.T) {
 	})
 }
 
+// After a loss the share is burnt for as long as loans under a window may be used that has become shorter since, also where the
+// loss is a step of the clock beyond the end that was noted for that window. It has an end nevertheless.
+func TestShorterWindowThenLoss(t *testing.T) {
+	const long, short = time.Minute, time.Second
+	for _, row := range []struct {
+		name    string
+		happens func(s *shared)
+		restart bool // with the shorter window
+	}{
+		{"nothing", func(*shared) {}, false},
+		{"data lost", func(s *shared) { s.redis.FlushAll() }, false},
+		{"far forward", func(s *shared) { s.ahead.Add(10 * int64(long)) }, false},
+		{"far forward, started anew", func(s *shared) { s.ahead.Add(10 * int64(long)) }, true},
+		{"far forward, then data lost", func(s *shared) {
+			s.ahead.Add(10 * int64(long))
+			time.Sleep(2 * state.TurnEvery)
+			s.redis.FlushAll()
+		}, false},
+		{"forward to just before the end", func(s *shared) { s.ahead.Add(int64(long + 20*time.Second)) }, false},
+		{"back", func(s *shared) { s.ahead.Add(-int64(long)) }, false},
+	} {
+		inBubble(t, func(s *shared) {
+			st, run := s.join("one")
+			adopt := func(window time.Duration) {
+				if err := st.Adopt(context.Background(), bounded(window)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			adopt(long)
+			stop := run()
+			time.Sleep(time.Minute)
+			shortened := time.Now()
+			if row.restart {
+				stop()
+				st, run = s.join("one")
+				adopt(short)
+				stop = run()
+			} else {
+				adopt(short)
+			}
+			defer func() { stop() }()
+			time.Sleep(2 * state.TurnEvery)
+			row.happens(s)
+			usable := time.Duration(loan.TermsOf(long.Microseconds()).Length)*time.Microsecond + short
+			for time.Since(shortened) < usable {
+				of, us := st.Store(), time.Now().UnixMicro()+s.ahead.Load()/1000
+				if burnt := of.Lost + of.Unwatched + loan.TermsOf(st.Window("standard.all")).Keep(); of.Epoch != 0 && of.Lost != 0 && burnt <= us {
+					t.Fatalf("%s: %v after the window became shorter the share is burnt no more: %+v", row.name, time.Since(shortened), of)
+				}
+				time.Sleep(state.TurnEvery / 4)
+			}
+			time.Sleep(2*time.Duration(loan.TermsOf(long.Microseconds()).Keep())*time.Microsecond + 3*state.TurnEvery)
+			if got := st.Window("standard.all"); got != short.Microseconds() {
+				t.Errorf("%s: much later it still goes by %d µs", row.name, got)
+			}
+		})
+	}
+}
+
 // In memory too a longer window begins another epoch.
 func TestWindowsInMemory(t *testing.T) {
 	st := state.New(state.Options{

@@ -277,7 +277,7 @@ func (s *State) take(ctx context.Context) error {
 func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error) {
 	next := s.file
 	if inForce != nil {
-		if next, refused = inForce.next(s.file, nowUS, s.adopts); refused != nil {
+		if next, refused = inForce.next(s.file, nowUS, s.epoch.store.Lost, s.adopts); refused != nil {
 			return s.text, refused
 		}
 		if s.adopts && inForce.shorter(s.file.Windows) {

@@ -33,7 +33,7 @@ type Topology struct {
 // Window is the longest window of a limit in any process of the region.
 type Window struct {
 	US int64 `json:"us"`
-	// UntilUS is the store's TIME until which loans under it may matter; 0 while a process has it.
+	// UntilUS is the store's TIME until which loans under it may matter if no data are lost; 0 while a process has it.
 	UntilUS int64 `json:"until_us,omitempty"`
 }
 
@@ -54,8 +54,8 @@ func Of(top *region.Topology) Topology {
 }
 
 // next is what becomes of the topology in force when a process proposes its file's, at
-// the store's TIME. adopts: the file is new to the process.
-func (t *Topology) next(file Topology, nowUS int64, adopts bool) (Topology, error) {
+// the store's TIME. lostUS is that of the last loss; adopts: the file is new to the process.
+func (t *Topology) next(file Topology, nowUS, lostUS int64, adopts bool) (Topology, error) {
 	same := slices.Equal(t.Weights, file.Weights)
 	switch {
 	case file.Revision < t.Revision:
@@ -65,7 +65,7 @@ func (t *Topology) next(file Topology, nowUS int64, adopts bool) (Topology, erro
 		return *t, fmt.Errorf("the topology has other regions or weights (%s) than are in force in this region (%s), both under revision %d: "+
 			"set revision: %d in the file of every region", shares(file.Weights), shares(t.Weights), t.Revision, t.Revision+1)
 	}
-	file.Floor, file.Windows = t.bounds(file.Weights), t.windows(file.Windows, nowUS, adopts)
+	file.Floor, file.Windows = t.bounds(file.Weights), t.windows(file.Windows, nowUS, lostUS, adopts)
 	if file.Revision == t.Revision {
 		file.WindowUS, file.Former = max(t.WindowUS, file.WindowUS), t.Former
 		return file, nil
@@ -86,8 +86,9 @@ func (t *Topology) next(file Topology, nowUS int64, adopts bool) (Topology, erro
 }
 
 // windows are those of a file, and longer ones of t for as long as loans under them may matter. A process that has such
-// a one keeps it without end, and ends it when it adopts a shorter one.
-func (t *Topology) windows(file map[string]Window, nowUS int64, adopts bool) map[string]Window {
+// a one keeps it without end, and ends it when it adopts a shorter one. A loss may be a step of TIME beyond that end: then loans
+// that were made before it can be used for as long as any.
+func (t *Topology) windows(file map[string]Window, nowUS, lostUS int64, adopts bool) map[string]Window {
 	file = maps.Clone(file)
 	for name, w := range t.Windows {
 		if w.US <= file[name].US {
@@ -96,7 +97,7 @@ func (t *Topology) windows(file map[string]Window, nowUS int64, adopts bool) map
 		if adopts {
 			w.UntilUS = nowUS + loan.TermsOf(w.US).Keep()
 		}
-		if w.UntilUS == 0 || w.UntilUS > nowUS {
+		if w.UntilUS == 0 || max(w.UntilUS, lostUS+loan.TermsOf(file[name].US).KeepAny()) > nowUS {
 			file[name] = w
 		}
 	}

@@ -40,7 +40,7 @@ func mutants() []mutant {
 		{name: "an extension makes a loan anew", file: bookFile, from: "if !g.New || len", to: "if len"},
 		{name: "a grant of another epoch is accepted", file: bookFile, test: smallWorlds, from: "g.Epoch != b.Bound.Epoch || ", to: ""},
 		{name: "loans held outlast their epoch", file: bookFile, from: "		b.Held = nil\n", to: ""},
-		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.keepAny())\n", to: "			_ = l\n"},
+		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.KeepAny())\n", to: "			_ = l\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case left(b.Lent) > b.Share:", to: "case false:"},
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return now < b.BurntUntilUS", to: "return false"},
 		{name: "a burnt share is lent", file: bookFile, from: "return max(0, min(c-used, b.own(now)))\n", to: "return max(0, min(c-used, b.Share-left(b.Lent)))\n"},
