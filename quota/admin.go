@@ -69,7 +69,7 @@ type RegionReset struct {
 	Region string      `json:"region"`
 	Result ResetResult `json:"result"`
 	// BurntMS is for how long the region's own share of a limit with max_overshoot counts as used yet, whichever is the last: a
-	// reset does not end that. −1: until it is known whether its store has lost data.
+	// reset does not end that. −1: until it is known whether its store has lost data, or its store's clock runs well again.
 	BurntMS int64 `json:"burnt_ms,omitempty"`
 }
 

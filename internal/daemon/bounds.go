@@ -126,7 +126,7 @@ func (d *Daemon) closedBounds() (all []status.Bound) {
 		if !ok || why == quota.ReasonNone {
 			continue
 		}
-		one := status.Bound{Policy: p.Name, Name: l.Name, Reason: why, LeftMS: left.Milliseconds()}
+		one := status.Bound{Policy: p.Name, Name: l.Name, Reason: why, LeftMS: (left + time.Millisecond - 1).Milliseconds()}
 		if left > 0 {
 			until := time.UnixMicro(now).Add(left).UTC()
 			one.Until = &until

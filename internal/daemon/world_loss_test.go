@@ -347,13 +347,17 @@ func TestWorldSaysThatAShareIsBurnt(t *testing.T) {
 		if got := w.regions[1].one().resetAll(); got != "eu-west cleared burnt, us-east cleared, ap-south cleared" {
 			t.Errorf("a reset of all regions answers %s", got)
 		}
-		time.Sleep(time.Duration(b.LeftMS) * time.Millisecond)
+		time.Sleep(time.Duration(eu.seen().Bounds[0].LeftMS-2) * time.Millisecond)
+		for len(eu.seen().Bounds) > 0 {
+			if eu.burntMS() == 0 {
+				t.Fatalf("%+v, and a reset names nothing", eu.seen().Bounds)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
 		if d := eu.ask(10); !d.Allowed || d.Reason != quota.ReasonNone || len(eu.seen().Bounds) > 0 {
 			t.Errorf("when it is over: %+v, %+v", d, eu.seen().Bounds)
 		}
-		if !strings.Contains(eu.log.String(), "the region's own share is there again") {
-			t.Error("the log does not say that the share is there again")
-		}
+		w.await("the log says so", 2*time.Second, func() bool { return strings.Contains(eu.log.String(), "the region's own share is there again") })
 	})
 }
 
@@ -379,6 +383,9 @@ func TestWorldSaysThatAClockIsWrong(t *testing.T) {
 		}
 		if !strings.Contains(eu.log.String(), says) {
 			t.Error("the log does not say so")
+		}
+		if got := eu.burntMS(); got != -1 {
+			t.Errorf("a reset says %d ms", got)
 		}
 		w.await("its share is there again", time.Minute, func() bool { return len(eu.seen().Bounds) == 0 })
 	})
