@@ -186,33 +186,35 @@ func TestWorldSiblingsWithoutRedis(t *testing.T) {
 // by the shares of the revision that the others have.
 func TestWorldRestartWithOtherWeightsWhileCut(t *testing.T) {
 	t.Parallel()
-	onRedises(t, "revision: 1\n"+worldOf(wholeLimit, time.Hour, ""), func(w *world) {
-		w.startAll()
-		eu := w.regions[0]
-		w.isolate(0, true)
-		time.Sleep(10 * time.Second)
-		eu.one().stop()
+	for _, bound := range []string{"", ", max_overshoot: 0%"} {
+		onRedises(t, "revision: 1\n"+worldOf(wholeLimit, time.Hour, bound), func(w *world) {
+			w.startAll()
+			eu := w.regions[0]
+			w.isolate(0, true)
+			time.Sleep(10 * time.Second)
+			eu.one().stop()
 
-		w.text = strings.Replace(w.text, "{name: eu-west,", "{name: eu-west, weight: 8,", 1)
-		if err := eu.attempt("one"); err == nil || errors.Is(err, state.ErrAway) || !strings.Contains(err.Error(), "set revision: 2") {
-			t.Errorf("other weights under the same revision: %v", err)
-		}
-		old := w.text
-		w.text = strings.Replace(w.text, "revision: 1", "revision: 2", 1)
-		p := eu.start("one")
-		time.Sleep(10 * time.Second)
-		sum := p.useAll() + w.regions[1].one().useAll()
-		time.Sleep(time.Second)
-		if sum += w.regions[2].one().useAll(); sum > wholeLimit {
-			t.Errorf("%d of 600 are admitted", sum)
-		}
-		t.Logf("%d of 600 are admitted", sum)
+			w.text = strings.Replace(w.text, "{name: eu-west,", "{name: eu-west, weight: 8,", 1)
+			if err := eu.attempt("one"); err == nil || errors.Is(err, state.ErrAway) || !strings.Contains(err.Error(), "set revision: 2") {
+				t.Errorf("other weights under the same revision: %v", err)
+			}
+			old := w.text
+			w.text = strings.Replace(w.text, "revision: 1", "revision: 2", 1)
+			p := eu.start("one")
+			time.Sleep(10 * time.Second)
+			sum := p.useAll() + w.regions[1].one().useAll()
+			time.Sleep(time.Second)
+			if sum += w.regions[2].one().useAll(); sum > wholeLimit {
+				t.Errorf("%q: %d of 600 are admitted", bound, sum)
+			}
+			t.Logf("%q: %d of 600 are admitted", bound, sum)
 
-		w.text = old
-		if err := eu.attempt("two"); err == nil || !strings.Contains(err.Error(), "revision 2 is in force") {
-			t.Errorf("a lower revision: %v", err)
-		}
-	})
+			w.text = old
+			if err := eu.attempt("two"); err == nil || !strings.Contains(err.Error(), "revision 2 is in force") {
+				t.Errorf("a lower revision: %v", err)
+			}
+		})
+	}
 }
 
 // While Redis is away at the start, nothing is known of earlier revisions: a process keeps
