@@ -35,6 +35,32 @@ const (
 	// GCRA drains L units per W from a level that may rise to Burst: shaping
 	// rather than counting, two integers, regional only.
 	GCRA
+	// Concurrent counts open reservations, one unit each, and nothing else; W is how long
+	// one lasts that does not say. It is `kind: concurrent` in topology.yaml.
+	Concurrent
+)
+
+// Counts says what a limit counts of a reservation. The zero value is CountsRequests.
+type Counts uint8
+
+const (
+	// CountsRequests limits are charged 1 by each reservation, at once and for good.
+	CountsRequests Counts = iota
+	// CountsTokens limits hold the amount of a reservation until it is settled, and are
+	// charged then what was used.
+	CountsTokens
+)
+
+// Bounds of reservations.
+const (
+	// MinTTL and MaxTTL bound how long a reservation lasts that is not renewed.
+	MinTTL, MaxTTL = time.Second, time.Hour
+	// DefaultTTL is how long one lasts under a Concurrent limit without a ttl.
+	DefaultTTL = time.Minute
+	// DefaultMaxTTL is the max_ttl of a policy that takes reservations.
+	DefaultMaxTTL = 2 * time.Minute
+	// MaxHolds bounds the open reservations of one partition.
+	MaxHolds = 10_000
 )
 
 // Scope says over what a limit holds. The zero value is ScopeRegion.
@@ -68,9 +94,13 @@ type Limit struct {
 	// MaxOvershoot bounds what all regions together admit in any window, see Bound; for
 	// global SlidingLog limits alone.
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
+	Counts       Counts    `yaml:"counts"`
 	By           []string  `yaml:"by"`   // dimensions counted apart, sorted, unique
 	When         []Match   `yaml:"when"` // all must hold, sorted by dimension, unique
 }
+
+// Holds reports whether reservations hold units of the limit until they are settled.
+func (l *Limit) Holds() bool { return l.Counts == CountsTokens || l.Algorithm == Concurrent }
 
 // Capacity is the largest cost that one check may ask of the limit: Units, or
 // for GCRA the burst. A check that asks for more can never succeed.
@@ -101,8 +131,16 @@ func (l *Limit) Validate() []FieldError {
 	if err := ValidName(l.Name); err != nil {
 		ms.add("/name", "%v", err)
 	}
-	if l.Units < 1 || l.Units > MaxUnits {
-		ms.add("/units", "must be between 1 and %d, is %d", MaxUnits, l.Units)
+	most := MaxUnits
+	if l.Algorithm == Concurrent {
+		most = MaxHolds
+	}
+	if l.Units < 1 || l.Units > most {
+		ms.add("/units", "must be between 1 and %d, is %d", most, l.Units)
+	}
+	if l.Algorithm == Concurrent {
+		l.validateConcurrent(&ms)
+		return ms
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
 		ms.add("/per", "must be between 1ms and 744h (31 days), is %v", l.Window)
@@ -124,6 +162,25 @@ func (l *Limit) Validate() []FieldError {
 	l.validateDimensions(&ms)
 	return ms
 }
+
+// validateConcurrent refuses what only a limit with a window has.
+func (l *Limit) validateConcurrent(ms *fieldErrors) {
+	if l.Window < MinTTL || l.Window > MaxTTL {
+		ms.add("/ttl", "must be between 1s and 1h, is %v", l.Window)
+	}
+	for _, f := range [...]struct {
+		name  string
+		given bool
+	}{{"scope", l.Scope != ScopeRegion}, {"burst", l.Burst != 0}, {"max_overshoot", l.MaxOvershoot != 0}, {"counts", l.Counts != CountsRequests}} {
+		if f.given {
+			ms.add("/"+f.name, "%s", ConcurrentHas)
+		}
+	}
+	l.validateDimensions(ms)
+}
+
+// ConcurrentHas is why a Concurrent limit has no other fields.
+const ConcurrentHas = "is not for kind: concurrent, which counts open reservations of this region: it has units, ttl, by and when"
 
 func (l *Limit) validateAlgorithm(ms *fieldErrors) {
 	switch l.Algorithm {
@@ -312,7 +369,11 @@ func (b *Bound) CountsFrom(nowUS int64) int64 {
 //	user,ip:2.42,9.192.0.2.1:            by user and ip
 //	user:-:                              by user, the request has none
 //	ip:9.192.0.2.1:route=5.login         only when route is login
+//	#user:2.42:                          by user, counting tokens
 func AppendPartition(dst []byte, l *Limit, dims Dimensions) []byte {
+	if l.Counts == CountsTokens {
+		dst = append(dst, '#')
+	}
 	for i, by := range l.By {
 		if i > 0 {
 			dst = append(dst, ',')
@@ -349,8 +410,8 @@ func appendValue(dst []byte, v string) []byte {
 }
 
 // SamePartition reports whether two limits of one policy count the same
-// requests together: equal dimensions and equal condition. They then share one
-// log, and each limit is only a question asked of it.
+// requests together: equal dimensions and equal condition, and both requests or both
+// tokens. They then share one log, and each limit is only a question asked of it.
 func SamePartition(a, b *Limit) bool {
-	return slices.Equal(a.By, b.By) && slices.Equal(a.When, b.When)
+	return a.Counts == b.Counts && slices.Equal(a.By, b.By) && slices.Equal(a.When, b.When)
 }

@@ -1,6 +1,9 @@
 package quota
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // FailMode says what a policy wants when something cannot be seen: peers
 // (OnPartition) or the region's Redis (OnStoreLoss). The zero value is FailShare.
@@ -50,6 +53,22 @@ type Policy struct {
 	// EnforcePercent is the share of tenants, 0…100 by hash, for which Enforce
 	// is carried out; the others are observed. Negative means all of them.
 	EnforcePercent float64 `yaml:"enforce_share"`
+	// MaxTTL is how long a reservation lasts at most that is not renewed, MinTTL…MaxTTL; 0 for a
+	// policy that takes none.
+	MaxTTL time.Duration `yaml:"max_ttl"`
+	// MaxHold is the percentage of a limit that one reservation may hold, above 0 to 100; 0 for a
+	// policy that takes none.
+	MaxHold float64 `yaml:"max_hold"`
+}
+
+// Reserves reports whether the policy takes reservations: whether a limit of it can hold one.
+func (p *Policy) Reserves() bool {
+	return slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Holds() })
+}
+
+// MostHeld is how many units of a limit that counts tokens one reservation may hold, at least 1.
+func (p *Policy) MostHeld(l *Limit) int64 {
+	return max(1, int64(float64(l.Capacity())*p.MaxHold/100))
 }
 
 // MaxLimits bounds the limits of one policy, and with them the keys and the
@@ -72,7 +91,32 @@ func (p *Policy) Validate() []FieldError {
 	if p.EnforcePercent > 100 {
 		ms.add("/enforce_share", "is at most 100%%")
 	}
+	p.validateReservations(&ms)
 	return append(ms, p.ValidateLimits()...)
+}
+
+func (p *Policy) validateReservations(ms *fieldErrors) {
+	if !p.Reserves() {
+		const needs = "needs a limit with counts: tokens or kind: concurrent; without one the policy takes no reservations"
+		if p.MaxTTL != 0 {
+			ms.add("/max_ttl", needs)
+		}
+		if p.MaxHold != 0 {
+			ms.add("/max_hold", needs)
+		}
+		return
+	}
+	if p.MaxTTL < MinTTL || p.MaxTTL > MaxTTL {
+		ms.add("/max_ttl", "must be between 1s and 1h, is %v", p.MaxTTL)
+	}
+	if p.MaxHold <= 0 || p.MaxHold > 100 {
+		ms.add("/max_hold", "must be above 0%% and at most 100%%")
+	}
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Algorithm == Concurrent && l.Window > p.MaxTTL && l.Window <= MaxTTL {
+			ms.add(indexed("/limits", i)+"/ttl", "must be at most max_ttl, which is %v", p.MaxTTL)
+		}
+	}
 }
 
 // ValidateLimits is the part of Validate that holds for the policy of a Domain too.

@@ -9,7 +9,8 @@ import (
 // The names of enumeration values in YAML, JSON and metrics. UnmarshalText
 // accepts exactly these; its error lists them.
 var (
-	algorithmNames   = []string{"sliding_log", "sliding_window", "gcra"}
+	algorithmNames   = []string{"sliding_log", "sliding_window", "gcra", "concurrent"}
+	countsNames      = []string{"requests", "tokens"}
 	scopeNames       = []string{"region", "global"}
 	failModeNames    = []string{"share", "open", "closed"}
 	overloadNames    = []string{"shed", "open"}
@@ -49,8 +50,16 @@ func ParseName[E ~uint8](e *E, names []string, text []byte) error {
 // String returns the name used in topology.yaml.
 func (a Algorithm) String() string { return EnumName(algorithmNames, uint8(a)) }
 
+// UnmarshalText implements encoding.TextUnmarshaler. Concurrent is a kind of limit, not an algorithm to choose.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	return ParseName(a, algorithmNames[:Concurrent], text)
+}
+
+// String returns the name used in topology.yaml.
+func (c Counts) String() string { return EnumName(countsNames, uint8(c)) }
+
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Algorithm) UnmarshalText(text []byte) error { return ParseName(a, algorithmNames, text) }
+func (c *Counts) UnmarshalText(text []byte) error { return ParseName(c, countsNames, text) }
 
 // String returns the name used in topology.yaml.
 func (s Scope) String() string { return EnumName(scopeNames, uint8(s)) }

@@ -145,6 +145,8 @@ func (s *Source) into(v found, dst any) {
 		}
 	case *any:
 		*p = s.anything(v)
+	case *quota.Limit:
+		s.limit(v, p)
 	case *Files:
 		s.list(v, reflect.ValueOf(p).Elem())
 	case *[]Domain:
@@ -228,6 +230,39 @@ func (s *Source) list(v found, dst reflect.Value) {
 	for i, own := range items {
 		s.decode(own, item(v.Pointer, i), dst.Index(i).Addr().Interface())
 	}
+}
+
+// concurrent is a limit of kind: concurrent as the file has it.
+type concurrent struct {
+	Name  string        `yaml:"name,required"`
+	Kind  string        `yaml:"kind,required"`
+	Units int64         `yaml:"units,required"`
+	TTL   time.Duration `yaml:"ttl"`
+	By    []string      `yaml:"by"`
+	When  []quota.Match `yaml:"when"`
+}
+
+// limit decodes a limit: one with a window, or one of kind: concurrent, which has other fields.
+func (s *Source) limit(v found, l *quota.Limit) {
+	kind := slices.IndexFunc(v.keys, func(e entry) bool { return e.key == "kind" })
+	if kind < 0 {
+		s.fields(v, reflect.ValueOf(l).Elem())
+		return
+	}
+	c, own := concurrent{TTL: quota.DefaultTTL}, *v.value
+	own.keys = nil
+	for _, e := range v.keys {
+		if slices.Contains([]string{"per", "algorithm", "scope", "burst", "counts", "max_overshoot"}, e.key) {
+			s.note(Place{e.at.Line, e.at.Column, under(v.Pointer, e.key)}, "%s", quota.ConcurrentHas)
+		} else {
+			own.keys = append(own.keys, e)
+		}
+	}
+	s.fields(found{&own, v.Place}, reflect.ValueOf(&c).Elem())
+	if at := under(v.Pointer, "kind"); c.Kind != "concurrent" && !s.mistaken(at) {
+		s.note(s.At(at), "must be concurrent, is %q; a limit with a window has no kind", quota.Clip(c.Kind))
+	}
+	*l = quota.Limit{Name: c.Name, Units: c.Units, Window: c.TTL, Algorithm: quota.Concurrent, By: c.By, When: c.When}
 }
 
 // field is one of a struct, with what its tag says.

@@ -80,6 +80,12 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 		if bound, ok := l.Bound(); ok {
 			fmt.Fprintf(b, "bound %d\n", bound)
 		}
+		if l.Counts == quota.CountsTokens {
+			b.WriteString("counts tokens\n")
+		}
+	}
+	if p.Reserves() {
+		fmt.Fprintf(b, "max_ttl %s max_hold %s%%\n", p.MaxTTL, strconv.FormatFloat(p.MaxHold, 'g', -1, 64))
 	}
 }
 

@@ -77,6 +77,12 @@ func (t *Topology) complete(s *Source) {
 		if !s.Has(at + "/enforce_share") {
 			p.EnforcePercent = -1
 		}
+		if p.Reserves() && !s.Has(at+"/max_ttl") {
+			p.MaxTTL = quota.DefaultMaxTTL
+		}
+		if p.Reserves() && !s.Has(at+"/max_hold") {
+			p.MaxHold = 100
+		}
 		for j := range p.Limits {
 			completeLimit(s, &p.Limits[j], item(at+"/limits", j))
 			if p.Limits[j].MaxOvershoot > 0 && !s.Has(at+"/on_store_loss") {

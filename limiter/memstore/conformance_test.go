@@ -37,3 +37,7 @@ func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddU
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedMemory) }
+
+func TestHolds(t *testing.T) { limitertest.Holds(t, timedMemory) }
+
+func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedMemory) }

@@ -84,17 +84,27 @@ func (m *Store) Decide(_ context.Context, calls []store.Call, verdicts []store.V
 	}
 }
 
-// Record charges a call that another store has admitted. Without room it is not recorded:
+// Record charges a call that another store has admitted, or holds or releases its holds. Without room it is not recorded:
 // then its partition is refused while the other store is away. An admission with an
 // Idempotency-Key is kept as well, in place of an earlier one; nil for none.
 func (m *Store) Record(c *store.Call, a *store.Admission) {
 	u := m.lock(c)
+	defer u.unlock()
 	u.load()
+	switch c.Op {
+	case store.OpExtend:
+		u.extend()
+		return
+	case store.OpSettle:
+		if _, charges := u.settle(); !charges {
+			return
+		}
+	}
 	u.charge()
+	u.popAll()
 	if a != nil {
 		u.remember(a)
 	}
-	u.unlock()
 }
 
 // Earlier returns the admission with the Idempotency-Key of a call, nil for none.
@@ -179,13 +189,18 @@ type call struct {
 	unknown  bool     // under some bound the epoch is not known
 	from     []int64  // TIME from which on usage counts under each limit, 0 for all of the window
 	missing  int      // how many entries are not in the store
+	sets     map[string]*holds
+	// reservation is the record that the call makes.
+	reservation *reservation
 }
 
 // keyed is a key of a call.
 type keyed struct {
 	*keyState
-	entry *entry
-	sum   int64 // the cost under this key, with that of equal ones before it
+	entry   *entry
+	holds   *holds // nil where the key takes none
+	charged int64  // what the call charges here
+	sum     int64  // what has to fit: that and what the call holds, with the cost of equal keys before it
 }
 
 // lock locks the shards of a call, always in one order, and reads the clock then: read
@@ -217,9 +232,13 @@ func (u *call) decide() store.Verdict {
 			return u.replay(e.Value)
 		}
 	}
-	u.load()
-	if u.Op == store.OpLoans {
+	switch u.load(); {
+	case u.Op == store.OpLoans:
 		return u.lend()
+	case u.Op == store.OpExtend:
+		return u.extend()
+	case u.Op == store.OpReserve && u.reserved() != nil:
+		return store.Verdict{Outcome: store.Taken, StoreUS: u.now}
 	}
 	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
 	if u.lost() {
@@ -227,30 +246,53 @@ func (u *call) decide() store.Verdict {
 		u.counted(v.Limits)
 		return v
 	}
+	if u.Op == store.OpSettle {
+		if done, charges := u.settle(); !charges {
+			return done
+		}
+	}
 	if u.ceilings, u.from = u.Ceilings, make([]int64, len(u.Plan.Limits)); u.Bounds != nil {
 		u.lower(v.Limits)
 	}
 	limits := u.windows()
+	past := u.Op == store.OpReport || u.Op == store.OpSettle // the limits, if need be
+	writes := past || u.Op == store.OpCheck || u.Op == store.OpReserve && u.Cost > 0
 	for i, l := range limits {
 		k := &u.keys[u.Plan.KeyOf[i]]
-		v.Limits[i].Remaining, v.Limits[i].WaitUS = k.judge(l, u.from[i], u.ceilings[i], k.sum)
-		if u.Op == store.OpReport && u.Bounds != nil && l.MaxOvershoot > 0 {
-			v.Limits[i].Over = min(k.sum, max(0, k.used(l, u.from[i])+k.sum-u.ceilings[i]))
+		lv := &v.Limits[i]
+		lv.Remaining, lv.WaitUS = k.judge(l, u.from[i], u.ceilings[i])
+		if past && u.Bounds != nil && l.MaxOvershoot > 0 {
+			lv.Over = min(k.sum, max(0, k.used(l, u.from[i])+k.held()+k.sum-u.ceilings[i]))
 		}
-		if v.Limits[i].WaitUS != 0 {
+		if _, held := u.Share(u.Plan.KeyOf[i]); u.Op == store.OpReserve && held > 0 && k.holds.full() {
+			v.Hold.TooMany = true
+			if lv.WaitUS >= 0 {
+				lv.WaitUS = max(lv.WaitUS, k.holds.ends(1), 1)
+			}
+		}
+		if lv.WaitUS != 0 {
 			v.Outcome = store.Denied
 		}
 	}
-	charged := u.Op == store.OpReport || u.Op == store.OpCheck && v.Outcome == store.Admitted
+	charged := past || writes && v.Outcome == store.Admitted
 	switch {
 	case charged && !u.hasRoom(), charged && !u.charge():
 		return store.Verdict{StoreUS: u.now, Err: &store.Error{Reason: quota.ReasonRedisRefused, Err: errFull}}
 	case charged:
 		v.Outcome = store.Admitted
-	case u.Op == store.OpCheck && !u.unknown:
+		if u.Op == store.OpSettle {
+			v.Outcome = store.Settled
+		}
+		if u.reservation != nil {
+			v.Hold = u.reservation.HoldVerdict
+		}
+	case writes && !u.unknown:
 		for i := range u.Keys { // a denial may be the first to see a step of the clock
 			u.keys[i].offset = u.keys[i].clock.Offset
 		}
+	}
+	if writes && !u.unknown {
+		u.popAll()
 	}
 	for i, l := range limits {
 		lv, k := &v.Limits[i], &u.keys[u.Plan.KeyOf[i]]
@@ -260,13 +302,16 @@ func (u *call) decide() store.Verdict {
 				lv.Remaining = max(0, u.ceilings[i]-k.used(l, u.from[i]))
 			}
 		} else if l.Scope == quota.ScopeGlobal {
-			lv.Over = max(0, min(k.used(l, u.from[i]), l.Units)-u.ceilings[i])
+			lv.Over = max(0, min(k.used(l, u.from[i]), l.Units)-(u.ceilings[i]-k.held()))
 		}
 		lv.ResetUS = k.reset(l, u.from[i])
+		if k.holds != nil {
+			lv.Held, lv.ResetUS = k.holds.held, max(lv.ResetUS, k.holds.reset())
+		}
 	}
 	u.counted(v.Limits)
 	if charged && u.record != nil {
-		u.remember(&store.Admission{Plan: cmp.Or(u.Answers, u.Plan), Ceilings: u.ceilings, Limits: v.Limits, Own: true})
+		u.remember(&store.Admission{Plan: cmp.Or(u.Answers, u.Plan), Ceilings: u.ceilings, Limits: v.Limits, Hold: v.Hold, Own: true})
 	}
 	return v
 }
@@ -386,7 +431,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now))
+	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now)) + u.keys[0].held()
 	b, name, e := u.book(l, 0, 0)
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over
@@ -423,7 +468,7 @@ func (u *call) replay(r *store.Admission) store.Verdict {
 	}
 	limits := make([]store.LimitVerdict, len(u.Plan.Limits)) // the caller's, who uses them again
 	copy(limits, r.Limits)
-	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits, Earlier: r}
+	return store.Verdict{Outcome: store.Replayed, StoreUS: u.now, Limits: limits, Hold: r.Hold, Earlier: r}
 }
 
 // hasRoom is whether the admission of the call can be kept, or need not be.
@@ -457,27 +502,34 @@ func (u *call) load() {
 	u.keys = make([]keyed, len(u.Keys))
 	for i, name := range u.Keys {
 		plan, k := &u.Plan.Keys[i], &u.keys[i]
-		k.sum = u.CostOf(i)
+		charged, held := u.Share(i)
+		k.charged, k.sum = charged, charged+held
 		if before := u.before(i); before >= 0 {
 			k.keyState, k.entry = u.keys[before].keyState, u.keys[before].entry
 			k.sum += u.keys[before].sum
 			continue
 		}
-		if k.entry = u.find(name); k.entry.Value == nil {
+		if k.entry = u.find(name, charged); k.entry.Value == nil {
 			k.entry.Value = &keyState{kind: plan.Kind, window: plan.Limits[0].WindowUS()}
 		}
 		k.keyState = k.entry.Value.(*keyState)
 		k.at(plan, u.now)
+		if plan.Holds {
+			k.holds = u.set(store.HoldsKey(name))
+		}
 	}
-	for i := range u.Counters {
-		name := string(store.AppendCounterKey(nil, &u.Counters[i]))
+	for i, l := range u.Plan.Limits {
+		if l.Scope != quota.ScopeGlobal || u.Counters == nil {
+			continue
+		}
+		name := string(store.AppendCounterKey(nil, &u.Counters[len(u.counters)]))
 		if u.Costs != nil {
 			if before := slices.Index(u.names, name); before >= 0 {
 				u.names, u.counters = append(u.names, name), append(u.counters, u.counters[before])
 				continue
 			}
 		}
-		e := u.find(name)
+		e := u.find(name, u.keys[u.Plan.KeyOf[i]].charged)
 		if e.Value == nil {
 			e.Value = &usageCounter{}
 		}
@@ -495,12 +547,14 @@ func (u *call) before(i int) int {
 	return -1
 }
 
-// find returns the entry of a name, or one that the store does not have yet.
-func (u *call) find(name string) *entry {
+// find returns the entry of a name, or one that the store does not have yet, and needs for what is charged.
+func (u *call) find(name string, charged int64) *entry {
 	if e := u.shard.Get(name, u.now); e != nil {
 		return e
 	}
-	u.missing++
+	if charged > 0 {
+		u.missing++
+	}
 	return &entry{}
 }
 
@@ -514,15 +568,18 @@ func (u *call) keep(name string, e *entry, lasts int64) {
 	}
 }
 
-// charge adds the call's cost to all its keys and counters; false if there is no room for
-// those that are new.
+// charge adds what the call charges to its keys and counters, and makes or removes its holds; false if there is no room for
+// entries that are new.
 func (u *call) charge() bool {
-	if u.missing > 0 && !u.shard.Take(u.missing, u.now) {
+	if missing := u.missing + u.missingHolds(); missing > 0 && !u.shard.Take(missing, u.now) {
 		return false
 	}
 	for i, name := range u.Keys {
 		plan, k := &u.Plan.Keys[i], &u.keys[i]
-		k.charge(plan, u.CostOf(i), u.time, u.store.coarse)
+		if k.charged == 0 {
+			continue
+		}
+		k.charge(plan, k.charged, u.time, u.store.coarse)
 		lasts := k.lasts(plan)
 		if k.kind == 'l' { // a former plan may need it for longer
 			lasts = max(lasts, k.entry.Ends-u.now)
@@ -532,10 +589,18 @@ func (u *call) charge() bool {
 	n := 0
 	for i, l := range u.Plan.Limits {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
-			u.counters[n].Value.(*usageCounter).add(l, u.now, u.CostOf(u.Plan.KeyOf[i]))
-			u.keep(u.names[n], u.counters[n], u.Plan.Keys[u.Plan.KeyOf[i]].TTL.Microseconds())
+			if key := u.Plan.KeyOf[i]; u.keys[key].charged > 0 {
+				u.counters[n].Value.(*usageCounter).add(l, u.now, u.keys[key].charged)
+				u.keep(u.names[n], u.counters[n], u.Plan.Keys[key].TTL.Microseconds())
+			}
 			n++
 		}
+	}
+	switch {
+	case u.Op == store.OpReserve:
+		u.hold()
+	case u.reservation != nil:
+		u.release()
 	}
 	return true
 }

@@ -20,6 +20,7 @@ type KeyPlan struct {
 	KeyOf   []int          // KeyOf[i] is the place of the key that limits[i] is counted under
 	Global  int            // how many of the limits are global
 	Bounded int            // how many of those have a bound
+	Holding int            // how many of the keys take holds
 	mostTTL time.Duration  // TTL
 	Wire    []any          // the plan's ARGV, see redisstore/lua/decide.lua
 
@@ -29,7 +30,8 @@ type KeyPlan struct {
 // PlannedKey is one Redis key: a log that any number of limits question, or the
 // counters of a single limit.
 type PlannedKey struct {
-	Kind   byte // 'l' log, 'w' window, 'g' level
+	Kind   byte // 'l' log, 'w' window, 'g' level, 'c' nothing but holds
+	Holds  bool // reservations hold units under the key: it counts tokens, or is of kind 'c'
 	Limits []*quota.Limit
 	Trim   int64         // the log keeps this many admissions: the largest L or bound
 	TTL    time.Duration // of a level what it has beyond its drain
@@ -59,14 +61,14 @@ func NewChargesPlan(limits []*quota.Limit) *KeyPlan {
 }
 
 func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *KeyPlan {
-	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g'}
+	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g', quota.Concurrent: 'c'}
 	s, places := &KeyPlan{}, [][]int{} // of the limits of each key
 	for place, l := range limits {
 		k := slices.IndexFunc(s.Keys, func(k PlannedKey) bool {
 			return k.Kind == 'l' && l.Algorithm == quota.SlidingLog && together(k.Limits[0], l)
 		})
 		if k < 0 {
-			s.Keys, places = append(s.Keys, PlannedKey{Kind: kinds[l.Algorithm]}), append(places, nil)
+			s.Keys, places = append(s.Keys, PlannedKey{Kind: kinds[l.Algorithm], Holds: l.Holds()}), append(places, nil)
 			k = len(s.Keys) - 1
 		}
 		key := &s.Keys[k]
@@ -84,6 +86,9 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 			// Reports can hold four times the capacity; validation bounds the drain of one.
 			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
 			key.Life = max(key.Life, key.TTL+time.Duration(full)*time.Microsecond)
+		}
+		if key.Holds {
+			key.Life = max(key.Life, quota.MaxTTL+HoldsMargin)
 		}
 		s.mostTTL = max(s.mostTTL, key.Life)
 	}
@@ -109,7 +114,12 @@ func (s *KeyPlan) flatten() {
 	add := func(v int64) { s.Wire = append(s.Wire, strconv.FormatInt(v, 10)) }
 	add(int64(len(s.Keys)))
 	for n, k := range s.Keys {
-		s.Wire = append(s.Wire, string(k.Kind))
+		kind := string(k.Kind)
+		if k.Holds {
+			s.Holding++
+			kind = strings.ToUpper(kind)
+		}
+		s.Wire = append(s.Wire, kind)
 		s.Wire = append(s.Wire, k.mark())
 		add(k.TTL.Milliseconds())
 		add(k.Longest)
@@ -281,6 +291,29 @@ func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
 	windowUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
 	c.Limit, c.WindowUS = name[len(CounterMark):dot], windowUS
 	return c, err == nil && windowUS > 0
+}
+
+// HoldsMargin is how much longer than its last hold a set of holds lives, so that no answer depends on that.
+const HoldsMargin = time.Minute
+
+// HoldsKey is the Redis key of the holds under one of AppendKeys, below the same tenant:
+//
+//	rl:{acme}:hl:standard:#user:2.42:   those beside the log of user 42
+//	rl:{acme}:hc.inflight:standard:::   those under the concurrent limit inflight
+func HoldsKey(key string) string {
+	tenant := tenantOf(key)
+	return tenant + "h" + key[len(tenant):]
+}
+
+// ReservationKey is the Redis key of the record of a reservation that was charged under one of AppendKeys.
+func ReservationKey(key string, id int64) string {
+	return tenantOf(key) + "r." + strconv.FormatInt(id, 10)
+}
+
+// tenantOf is what AppendPrefix began a key with.
+func tenantOf(key string) string {
+	brace := strings.IndexByte(key, '}')
+	return key[:brace+1+strings.IndexByte(key[brace:], ':')]
 }
 
 // ParseKey reads what AppendKeys has written.

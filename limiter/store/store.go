@@ -28,6 +28,14 @@ const (
 	OpReport Op = 'r'
 	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded.
 	OpLoans Op = 'l'
+	// OpReserve charges 1 to keys that count requests and holds the cost under keys that take holds, 1 under those of
+	// kind 'c', if every limit has room, else nothing. A cost of 0 looks.
+	OpReserve Op = 'h'
+	// OpSettle removes the holds of a reservation and charges the cost, which may be 0, to keys that count tokens, past the
+	// limits if need be.
+	OpSettle Op = 's'
+	// OpExtend has the holds of a reservation end Hold.TTLUS from now.
+	OpExtend Op = 'e'
 )
 
 // Call is one question to a Store.
@@ -54,6 +62,7 @@ type Call struct {
 	// bound holds. With bounds there are Counters, which name the loans.
 	Bounds []quota.Bound
 	Loans  []LoanOp // of OpLoans
+	Hold   Hold     // of OpReserve, OpSettle and OpExtend
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
 	// for none, and Print distinguishes its request from any other (no spaces).
 	Record, Print string
@@ -69,6 +78,35 @@ func (c *Call) CostOf(key int) int64 {
 	return c.Costs[key]
 }
 
+// Hold is the reservation that a call is about. The store keeps a record of it beside its holds: it makes a settle
+// idempotent.
+type Hold struct {
+	ID     int64 // 1…MaxHoldID, chosen at random: where a record has it, OpReserve is Taken
+	TTLUS  int64 // of OpReserve and OpExtend
+	KeepUS int64 // for how long the record is kept beyond the end of the holds, or beyond the settle
+	// GoneUS is of OpSettle: from this TIME on a record that is missing was forgotten, and before it was lost.
+	GoneUS int64
+}
+
+// MaxHoldID is the largest Hold.ID: Lua's numbers are exact up to it.
+const MaxHoldID = 1<<53 - 1
+
+// Share is what the call asks of its i-th key: how many units are charged and how many held, if they fit.
+func (c *Call) Share(i int) (charged, held int64) {
+	k := &c.Plan.Keys[i]
+	switch {
+	case c.Op == OpReserve && k.Kind == 'c':
+		return 0, 1
+	case c.Op == OpReserve && k.Holds:
+		return 0, c.Cost
+	case c.Op == OpReserve:
+		return 1, 0
+	case c.Op == OpSettle && (k.Kind == 'c' || !k.Holds):
+		return 0, 0
+	}
+	return c.CostOf(i), 0
+}
+
 // Outcome of a call in a store. 0 is none: nothing was decided.
 const (
 	Admitted = 'a'
@@ -76,6 +114,9 @@ const (
 	Replayed = 'm' // an earlier admission, given again
 	Reused   = 'x' // the idempotency key came with another request before
 	Lost     = 'l' // the store lost what a ceiling rests on; nothing was charged
+	Settled  = 's' // of OpSettle; Replayed has the Verdict.Hold of the first
+	Gone     = 'g' // of OpSettle: too late, nothing was charged; of OpExtend: the reservation is not open
+	Taken    = 't' // of OpReserve: another reservation has the ID; nothing was charged
 )
 
 // Verdict is a store's answer to a Call.
@@ -83,12 +124,26 @@ type Verdict struct {
 	Outcome byte  // 0 with Err
 	StoreUS int64 // the store's clock, µs since the epoch
 	Limits  []LimitVerdict
-	Loans   *Loans // of OpLoans
+	Loans   *Loans      // of OpLoans
+	Hold    HoldVerdict // of OpReserve, OpSettle and OpExtend
 	// Earlier is the admission that is Replayed.
 	Earlier *Admission
 	// Err is why this call alone could not be decided; nothing of it was charged.
 	Err error
 }
+
+// HoldVerdict is what a Verdict says of a reservation.
+type HoldVerdict struct {
+	ID        int64 // of OpReserve; that of the first where it is Replayed
+	ExpiresUS int64 // the store's TIME at which its holds end
+	Held      int64 // the amount that it held, 0 where the store has lost it
+	Charged   int64 // of OpSettle: the units used
+	Released  bool  // of OpSettle: its holds were open until then
+	TooMany   bool  // of OpReserve that is Denied: a key has quota.MaxHolds holds
+}
+
+// Overrun is how many of the units that were charged had not been held.
+func (h *HoldVerdict) Overrun() int64 { return max(0, h.Charged-h.Held) }
 
 // Blank returns n empty verdicts in the memory of verdicts.
 func Blank(verdicts []Verdict, n int) []Verdict {
@@ -108,7 +163,8 @@ func Fail(verdicts []Verdict, err error) {
 type LimitVerdict struct {
 	Remaining int64
 	WaitUS    int64 // until the cost fits; 0 now, −1 never under this ceiling
-	ResetUS   int64 // until nothing is used
+	ResetUS   int64 // until nothing is used or held
+	Held      int64 // units that open reservations hold, after the call
 	// Over is how many units of a global limit, counted up to L, are used beyond its
 	// ceiling when it denies: peers may have used what was free before.
 	Over int64
@@ -128,6 +184,7 @@ type Admission struct {
 	Plan          *KeyPlan
 	Ceilings      []int64
 	Limits        []LimitVerdict
+	Hold          HoldVerdict // of OpReserve
 	// Own is whether the process decided by itself and no other store knows it yet.
 	Own bool
 }
