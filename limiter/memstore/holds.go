@@ -82,11 +82,13 @@ func (h *holds) pop() {
 }
 
 // drop removes a hold if it is open.
-func (h *holds) drop(name string) {
-	if i, open := h.find(name); open {
+func (h *holds) drop(name string) bool {
+	i, open := h.find(name)
+	if open {
 		h.sum -= h.open[i].units
 		h.open = slices.Delete(h.open, i, i+1)
 	}
+	return open
 }
 
 // add makes a hold that ends ttl from now.
@@ -288,9 +290,9 @@ func (u *call) settle() (v store.Verdict, charges bool) {
 func (u *call) release() {
 	r := u.reservation
 	for i, name := range r.sets {
-		h := u.set(name)
-		h.drop(holdName(r.ID, r.units[i]))
-		u.keepSet(h)
+		if h := u.set(name); h.drop(holdName(r.ID, r.units[i])) {
+			u.keepSet(h)
+		}
 	}
 	u.keepReservation()
 }

@@ -90,12 +90,12 @@ func (m *Store) Decide(_ context.Context, calls []store.Call, verdicts []store.V
 func (m *Store) Record(c *store.Call, a *store.Admission) {
 	u := m.lock(c)
 	defer u.unlock()
-	u.load()
-	switch c.Op {
-	case store.OpExtend:
+	if c.Op == store.OpExtend {
 		u.extend()
 		return
-	case store.OpSettle:
+	}
+	u.load()
+	if c.Op == store.OpSettle {
 		if _, charges := u.settle(); !charges {
 			return
 		}
@@ -232,13 +232,12 @@ func (u *call) decide() store.Verdict {
 			return u.replay(e.Value)
 		}
 	}
-	switch u.load(); {
-	case u.Op == store.OpLoans:
-		return u.lend()
-	case u.Op == store.OpExtend:
+	if u.Op == store.OpExtend {
 		return u.extend()
-	case u.Op == store.OpReserve && u.reserved() != nil:
-		return store.Verdict{Outcome: store.Taken, StoreUS: u.now}
+	}
+	u.load()
+	if u.Op == store.OpLoans {
+		return u.lend()
 	}
 	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
 	if u.lost() {
@@ -246,7 +245,12 @@ func (u *call) decide() store.Verdict {
 		u.counted(v.Limits)
 		return v
 	}
-	if u.Op == store.OpSettle {
+	switch u.Op {
+	case store.OpReserve:
+		if u.reserved() != nil {
+			return store.Verdict{Outcome: store.Taken, StoreUS: u.now}
+		}
+	case store.OpSettle:
 		if done, charges := u.settle(); !charges {
 			return done
 		}

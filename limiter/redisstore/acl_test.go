@@ -80,6 +80,13 @@ func everything(t *testing.T, s *Store) {
 	if v, err := limitertest.Decide(s, check, loans, check); err != nil || v[2].Limits[0].Bounded != 6 {
 		t.Errorf("bounded: %+v, %v", v, err)
 	}
+	reserve := limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "tokens", Units: 9, Window: time.Hour, Counts: quota.CountsTokens}}), "acme", 2)
+	reserve.Op, reserve.Hold = store.OpReserve, store.Hold{ID: 1, TTLUS: 60_000_000, KeepUS: 60_000_000}
+	extend, settle, other := reserve, reserve, reserve
+	extend.Op, settle.Op, other.Hold.ID = store.OpExtend, store.OpSettle, 2
+	if v, err := limitertest.Decide(s, reserve, other, extend, settle); err != nil || v[3].Outcome != store.Settled || v[3].Limits[0].Held != 2 {
+		t.Errorf("reservations: %+v, %v", v, err)
+	}
 	lost := call
 	lost.Op, lost.Record, lost.Print = store.OpCheck, "", ""
 	lost.Known = []quota.Counter{{Generation: 1 << 52, Bucket: 1, Units: 1}}

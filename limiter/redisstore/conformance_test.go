@@ -165,3 +165,7 @@ func TestDamagedNumbers(t *testing.T) {
 		harm(rt, srv, newRedis(t, srv.Addr(), ""), d, op, rapid.Int64Range(1, 5).Draw(rt, "cost"))
 	})
 }
+
+func TestHolds(t *testing.T) { limitertest.Holds(t, timedRedis(t)) }
+
+func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedRedis(t)) }

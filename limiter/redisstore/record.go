@@ -61,6 +61,12 @@ func recordText(a *store.Admission, us int64) string {
 				fmt.Fprintf(&b, " %d", a.Ceilings[i])
 			}
 		}
+		if a.Plan.Limits[i].Holds() {
+			fmt.Fprintf(&b, " %d", l.Held)
+		}
+	}
+	if h := a.Hold; h.ID != 0 {
+		fmt.Fprintf(&b, " %d %d", h.ID, h.ExpiresUS)
 	}
 	return string(appendLimits([]byte(b.String()), a.Plan, a.Ceilings, true))
 }
@@ -69,7 +75,8 @@ func recordText(a *store.Admission, us int64) string {
 //
 //	" |0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
 //
-// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded.
+// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded, in capitals where its
+// key takes holds.
 const limitsMark = " |"
 
 func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
@@ -88,14 +95,20 @@ func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool
 
 // kindOf says which numbers a record has of a limit.
 func kindOf(l *quota.Limit, bounds bool) byte {
+	kind := byte('b')
 	switch {
 	case l.Scope != quota.ScopeGlobal:
-		return 'r'
+		kind = 'r'
 	case l.MaxOvershoot == 0 || !bounds:
-		return 'g'
+		kind = 'g'
 	}
-	return 'b'
+	if l.Holds() {
+		kind -= 'a' - 'A'
+	}
+	return kind
 }
+
+func lowerKind(kind byte) byte { return kind | ('a' - 'A') }
 
 // fingerprint is what decides whether a call repeats another, and what its record is to say of its limits.
 func fingerprint(c *store.Call) string {
@@ -134,15 +147,19 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 	}
 	was := store.Verdict{Outcome: store.Replayed}
 	r := readText(numbers)
-	if parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was); r.bad || len(r.parts) > 0 {
+	parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was)
+	if c.Op == store.OpReserve {
+		a.Hold = parseHeld(r, c.Cost)
+	}
+	if r.bad || len(r.parts) > 0 {
 		return errReply
 	}
 	for i := range kinds {
-		if kinds[i] == 'b' {
+		if lowerKind(kinds[i]) == 'b' {
 			a.Ceilings[i] = min(a.Ceilings[i], was.Limits[i].Bounded)
 		}
 	}
-	a.Limits, v.Earlier = was.Limits, a
+	a.Limits, v.Earlier, v.Hold = was.Limits, a, a.Hold
 	v.Limits = slices.Grow(v.Limits[:0], len(c.Plan.Limits))[:len(c.Plan.Limits)]
 	clear(v.Limits)
 	copy(v.Limits, was.Limits)
@@ -152,7 +169,7 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 // parseLimit reads a word of appendLimits. A limit that is in force still is that one.
 func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling int64, kind byte, ok bool) {
 	parts := strings.Split(word, ":")
-	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgb", parts[5]) {
+	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgbRGB", parts[5]) {
 		return 0, nil, 0, 0, false
 	}
 	var n [4]int64
@@ -169,7 +186,7 @@ func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling 
 		}
 	}
 	l = &quota.Limit{Name: parts[1], Units: n[1], Window: time.Duration(n[2]) * time.Microsecond}
-	if kind != 'r' {
+	if lowerKind(kind) != 'r' {
 		l.Scope = quota.ScopeGlobal
 	}
 	return int(n[0]), l, n[3], kind, n[2] > 0 && n[2] <= quota.MaxWindow.Microseconds()

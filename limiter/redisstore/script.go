@@ -33,6 +33,8 @@ var (
 	windowLua string
 	//go:embed lua/loans.lua
 	loansLua string
+	//go:embed lua/holds.lua
+	holdsLua string
 	//go:embed lua/general.lua
 	generalLua string
 	//go:embed lua/decide.lua
@@ -57,7 +59,7 @@ func decideScript(now, epoch string) script {
 	now += "\nlocal EPOCH = '" + epoch + "'"
 	return newScript(strings.Join([]string{
 		now, baseLua, usageLua, quickLua,
-		"local function general()", clockLua, logLua, windowLua, loansLua, generalLua, "end",
+		"local function general()", clockLua, logLua, windowLua, loansLua, holdsLua, generalLua, "end",
 		decideLua,
 	}, "\n"))
 }
@@ -93,8 +95,13 @@ func appendCalls(args []any, nonce string, calls []store.Call, fence func(quota.
 	return args
 }
 
-// appendKeys appends the keys of a call: its record, those of its plan, its counters, and its loans.
+// appendKeys appends the keys of a call: the record of its reservation, its own, those of its plan, its counters, its loans, and
+// its holds.
 func appendKeys(args []any, c *store.Call) []any {
+	if isHold(c.Op) {
+		name := store.ReservationKey(c.Keys[0], c.Hold.ID)
+		args = append(args, &name)
+	}
 	if c.Record != "" {
 		args = append(args, &c.Record)
 	}
@@ -117,7 +124,18 @@ func appendKeys(args []any, c *store.Call) []any {
 		}
 		n++
 	}
+	for i := range c.Plan.Keys {
+		if c.Plan.Keys[i].Holds {
+			name := store.HoldsKey(c.Keys[i])
+			args = append(args, &name)
+		}
+	}
 	return args
+}
+
+// isHold is whether an operation is about a reservation.
+func isHold(op store.Op) bool {
+	return op == store.OpReserve || op == store.OpSettle || op == store.OpExtend
 }
 
 // appendBounds appends the bounds of a plan, each with its fence.
@@ -152,6 +170,9 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 			for i := range c.Costs {
 				args = append(args, &c.Costs[i])
 			}
+		}
+		if h := &c.Hold; isHold(c.Op) {
+			args = append(args, h.ID, h.TTLUS, h.KeepUS, h.GoneUS)
 		}
 	}
 	n := 0
@@ -213,6 +234,12 @@ func opWire(op store.Op) any {
 		return "r"
 	case store.OpLoans:
 		return "l"
+	case store.OpReserve:
+		return "h"
+	case store.OpSettle:
+		return "s"
+	case store.OpExtend:
+		return "e"
 	default:
 		return "c"
 	}
@@ -308,9 +335,21 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 		}
 	}
 	switch outcome := r.text(); outcome {
-	case "a", "d", "l":
+	case "a", "d", "l", "s":
 		v.Outcome = outcome[0]
 		parseLimits(r, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
+		switch {
+		case v.Outcome == store.Settled:
+			v.Hold = parseSettled(r, c)
+		case c.Op == store.OpReserve && v.Outcome != store.Lost:
+			v.Hold = parseHeld(r, c.Cost)
+		}
+	case "n":
+		v.Outcome, v.Hold = store.Replayed, parseSettled(r, c)
+	case "k":
+		v.Outcome, v.Hold = store.Admitted, store.HoldVerdict{ID: c.Hold.ID, Held: r.number(), ExpiresUS: r.number()}
+	case "g", "t":
+		v.Outcome = outcome[0]
 	case "m":
 		v.Outcome = store.Replayed
 		parseReplay(r.text(), c, v)
@@ -324,6 +363,19 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 	default:
 		r.bad = true
 	}
+}
+
+// parseHeld reads what the reply to a reserve says of its holds.
+func parseHeld(r *reader, amount int64) (h store.HoldVerdict) {
+	if h.ID, h.ExpiresUS = r.number(), r.number(); h.ID == 0 {
+		return store.HoldVerdict{TooMany: h.ExpiresUS == 1}
+	}
+	h.Held = amount
+	return h
+}
+
+func parseSettled(r *reader, c *store.Call) store.HoldVerdict {
+	return store.HoldVerdict{ID: c.Hold.ID, Held: r.number(), Charged: r.number(), Released: r.number() == 1, ExpiresUS: r.number()}
 }
 
 // parseAdmission reads an admission by quick.lua, which says of no limit what the caller knows.
@@ -353,15 +405,17 @@ func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 		if !lost {
 			l.Remaining, l.WaitUS, l.ResetUS = r.number(), r.atLeast(-1), r.number()
 		}
-		if kind == 'r' {
-			continue
+		if kind := lowerKind(kind); kind != 'r' {
+			if !lost {
+				l.Over = r.number()
+			}
+			l.Counter = r.counter()
+			if kind == 'b' && !lost {
+				l.Bounded = r.number()
+			}
 		}
-		if !lost {
-			l.Over = r.number()
-		}
-		l.Counter = r.counter()
-		if kind == 'b' && !lost {
-			l.Bounded = r.number()
+		if kind < 'a' && !lost {
+			l.Held = r.number()
 		}
 	}
 }

@@ -70,12 +70,10 @@ type Call struct {
 	Answers *KeyPlan
 }
 
-// CostOf is the cost under one of Keys.
+// CostOf is what has to fit under one of Keys: what the call charges and holds there.
 func (c *Call) CostOf(key int) int64 {
-	if c.Costs == nil {
-		return c.Cost
-	}
-	return c.Costs[key]
+	charged, held := c.Share(key)
+	return charged + held
 }
 
 // Hold is the reservation that a call is about. The store keeps a record of it beside its holds: it makes a settle
@@ -91,10 +89,12 @@ type Hold struct {
 // MaxHoldID is the largest Hold.ID: Lua's numbers are exact up to it.
 const MaxHoldID = 1<<53 - 1
 
-// Share is what the call asks of its i-th key: how many units are charged and how many held, if they fit.
-func (c *Call) Share(i int) (charged, held int64) {
-	k := &c.Plan.Keys[i]
+// Share is what the call takes under one of Keys, if that fits: how many units it charges there and how many it holds.
+func (c *Call) Share(key int) (charged, held int64) {
+	k := &c.Plan.Keys[key]
 	switch {
+	case c.Costs != nil:
+		return c.Costs[key], 0
 	case c.Op == OpReserve && k.Kind == 'c':
 		return 0, 1
 	case c.Op == OpReserve && k.Holds:
@@ -104,7 +104,7 @@ func (c *Call) Share(i int) (charged, held int64) {
 	case c.Op == OpSettle && (k.Kind == 'c' || !k.Holds):
 		return 0, 0
 	}
-	return c.CostOf(i), 0
+	return c.Cost, 0
 }
 
 // Outcome of a call in a store. 0 is none: nothing was decided.

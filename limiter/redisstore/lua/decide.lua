@@ -1,12 +1,12 @@
 -- decide.lua: decides checks one after the other, all limits of a check together. Joined behind now.lua,
 -- base.lua, usage_counters.lua, quick.lua, and function general, which has all the other files in it.
 --
--- KEYS  the keys of all checks, in order; with an idempotency fingerprint the check's record comes
---       first, then one key for each key of its plan, then the counter of each of its global limits,
---       then the loans of each of its bounded limits, if the plan has bounds.
+-- KEYS  the keys of all checks, in order; the record of a reservation comes first, then with an idempotency fingerprint the
+--       check's record, then one key for each key of its plan, then the counter of each of its global limits,
+--       then the loans of each of its bounded limits, if the plan has bounds, then the holds under each key that takes some.
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
---     kind 'l' log | 'w' window | 'g' level, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
+--     kind 'l' log | 'w' window | 'g' level, in capitals where reservations hold units under it, or 'C' nothing but holds, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
 --       lives longer by its drain), the longest W (µs; that of a bounded limit as long as it may get), number of
 --       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
 --       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
@@ -17,14 +17,22 @@
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
---       '' the cost under each key, of which some may be equal, then the same; for 'l' then how many arguments follow:
+--       '' the cost under each key, of which some may be equal; of 'h' reserve | 's' settle | 'e' extend, whose cost is its amount,
+--       then id, ttl, for how long the record is kept, and TIME from which on one that is missing counts as forgotten (µs; 0
+--       where the op needs none); then the same as above; for 'l' then how many arguments follow:
 --       operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check either an admission by quick.lua: for each limit what remains, and for a global one
 --   generation, bucket and units of its counter, and for a bounded one what it may hold under its bound.
 --   Or an outcome and what belongs to it:
 --   'a' admitted, 'd' denied: for each limit what remains, wait (µs until the cost fits, 0 now, -1 not under this ceiling),
 --         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its
---         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound
+--         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound; for one of a key that
+--         takes holds how many units are held. Of a reserve besides: id and TIME when its holds end, or 0 and 1 if there are too
+--         many holds
+--   's' settled: the same numbers of limits, then amount, units charged, 1 if its holds were open, and when they end or would have;
+--   'n' settled before: the last four alone
+--   'k' extended: amount and TIME when the holds end
+--   'g' settled too late, or to be extended and not open; 't' another reservation has the id: nothing was charged
 --   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units. Nothing
 --         was charged
 --   'm'   an earlier admission replayed: one text, its numbers and what its record says of its limits
@@ -32,10 +40,10 @@
 --   'x'   the idempotency key came with another fingerprint before
 --   'e'   one text: why this check could not be decided; nothing of it was written
 
-local decide, lend, lower, read_bounds, replayed -- of general, once it was called
+local decide, lend, lower, read_bounds, replayed, extend -- of general, once it was called
 
 local function uncommon()
-  if not decide then decide, lend, lower, read_bounds, replayed = general() end
+  if not decide then decide, lend, lower, read_bounds, replayed, extend = general() end
 end
 
 -- read_plan reads the plan at ARGV[p], and returns it and where the next begins.
@@ -44,7 +52,13 @@ local function read_plan(p)
   plan.width = keys
   for i = 1, keys do
     local k = { kind = ARGV[p + 1], mark = ARGV[p + 2], ttl = ARGV[p + 3], longest = tonumber(ARGV[p + 4]) }
-    if k.kind ~= 'l' then plan.logs = false end
+    if k.kind ~= 'l' then
+      plan.logs = false
+      if k.kind < 'a' then
+        k.kind, k.holds = string.lower(k.kind), true
+        plan.holding, plan.width = (plan.holding or 0) + 1, plan.width + 1
+      end
+    end
     k.edge, k.turn = TIME - k.longest, TIME - TIME % k.longest
     p = p + 5
     for j = 1, tonumber(ARGV[p]) do
@@ -89,13 +103,21 @@ local at, of, from -- the check under way: the place before its keys, its plan, 
 -- run decides the checks from ARGV[p] on.
 local function run()
   while p <= last do
-    local plan, op, c, record, print, costs = common[ARGV[p]], 'c', 1, nil, '', nil
+    local plan, op, c, record, print, costs, hold = common[ARGV[p]], 'c', 1, nil, '', nil, nil
     if plan then
       p = p + 1
     else
       plan, op, c, print = plans[ARGV[p]], ARGV[p + 1], tonumber(ARGV[p + 2]), ARGV[p + 3]
       p = p + 4
       if not c then costs, p = p - 1, p + #plan end
+      if op == 'h' or op == 's' or op == 'e' then
+        first = first + 1
+        hold = {
+          key = KEYS[first], tenant = #KEYS[first] - #ARGV[p] - 2, id = ARGV[p],
+          ttl = tonumber(ARGV[p + 1]), keep = tonumber(ARGV[p + 2]), gone = tonumber(ARGV[p + 3]),
+        }
+        p = p + 4
+      end
     end
     if print ~= '' then
       first = first + 1
@@ -117,17 +139,19 @@ local function run()
       end
     end
     at, of, from, first = first, plan, r, first + plan.width
-    if record or op == 'l' then uncommon() end
+    if record or hold or op == 'l' then uncommon() end
     if op == 'l' then
       local operations = p + 1
       p = operations + tonumber(ARGV[p])
       lend(plan, at, operations, p)
+    elseif op == 'e' then
+      extend(hold)
     elseif not (record and replayed(record, print)) then
       if plan.bounds then lower(plan.bounds, at + #plan + #plan.globals, ceilings) end
       local common = c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at)
       if not (common and quick(at, plan, ceilings, known)) and not (plan.globals and lost(plan, at + #plan, known)) then
         uncommon()
-        decide(plan, at, op, c, costs, plan.globals and ceilings, record, print)
+        decide(plan, at, op, c, costs, plan.globals and ceilings, record, print, hold)
       end
     end
   end

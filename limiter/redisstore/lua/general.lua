@@ -5,10 +5,17 @@ local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
 local window, level -- made when a plan first asks for them
+local none = { -- a key that takes nothing but holds
+  load = function(_, k) return { k = k } end,
+  fits = function(_, _, C, c) return c > C and -1 or 0 end,
+  left = function(_, _, C) return max(0, C) end,
+  reset = function() return 0 end,
+}
 
 -- kind_of is the kind of a key.
 local function kind_of(k)
   if k.kind == 'l' then return log end
+  if k.kind == 'c' then return none end
   if not window then window, level = window_gcra() end
   return k.kind == 'w' and window or level
 end
@@ -98,12 +105,77 @@ local function lend(plan, first, p, last)
   r = r + 2
 end
 
+local held -- made when a plan first takes holds
+
+local function extend(hold)
+  held = held or holds()
+  held.extend(hold)
+end
+
+-- shares returns what a reserve or a settle takes under each key of a plan, and what of that it charges: store.Call.Share.
+local function shares(plan, op, c)
+  local takes, charges = {}, {}
+  for i = 1, #plan do
+    local k = plan[i]
+    local tokens = k.holds and k.kind ~= 'c'
+    if op == 'h' then
+      takes[i], charges[i] = tokens and c or 1, k.holds and 0 or 1
+    else
+      takes[i] = tokens and c or 0
+      charges[i] = takes[i]
+    end
+  end
+  return takes, charges
+end
+
+-- read_sets reads the holds of all keys of a plan that take any, by key and by place, and returns the ceilings of all limits
+-- less what is held.
+local function read_sets(plan, first, ceilings, sets)
+  local n, lowered, at = 0, {}, first + plan.width - (plan.holding or 0)
+  for i = 1, #plan do
+    local k, h = plan[i], nil
+    if k.holds then
+      at = at + 1
+      h = held.set(sets, KEYS[at])
+      k.set = h
+    end
+    for j = 1, #k do
+      n = n + 1
+      k[j].last = nil -- it is of C
+      lowered[n] = (ceilings and ceilings[n] or k[j].C) - (h and h.held or 0)
+    end
+  end
+  return lowered
+end
+
+-- fits_later is how long until a cost fits under ceiling C that does not fit under what holds leave of it.
+local function fits_later(kind, s, l, C, c, h, key)
+  return held.wait(h, function(units)
+    local w = kind.fits(s, l, C - units, c)
+    if w < -1 then error('GARBAGE in ' .. key, 0) end
+    return w
+  end)
+end
+
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
 -- Without a cost c, costs is the place before those of its keys in ARGV. ceilings are those of all its limits where one is
--- global.
-local function decide(plan, first, op, c, costs, ceilings, record, print)
+-- global. hold is the reservation of a reserve or a settle.
+local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
   local waits, lefts, overs, n, fits = {}, {}, {}, 0, true
   local sums, latest = costs and {}, costs and {} -- by place the cost under a key and equal ones before it, and that by key
+  local takes, charges, sets, uncut, settled, crowded
+  if plan.holding or hold then
+    held, sets, uncut = held or holds(), {}, ceilings
+    if op == 'h' and held.taken(hold) then
+      r = r + 1
+      replies[r] = 't'
+      return
+    end
+    settled = op == 's' and held.settle(sets, hold)
+    if op == 's' and not settled then return end
+    if hold then takes, charges = shares(plan, op, c) end
+    ceilings = read_sets(plan, first, ceilings, sets)
+  end
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
     if costs then
@@ -117,7 +189,12 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
     end
     for j = 1, #k do
       n = n + 1
-      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, c or sums[i])
+      local take = takes and takes[i] or c or sums[i]
+      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
+      if w ~= 0 and k.holds then
+        local C = uncut and uncut[n] or k[j].C
+        w = take > C and -1 or fits_later(kind, s, k[j], C, take, k.set, key)
+      end
       waits[n] = w
       if w ~= 0 then
         fits = false
@@ -125,10 +202,15 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
       end
     end
   end
-  local charged = op == 'r' or op == 'c' and fits
+  for i = 1, op == 'h' and #plan or 0 do
+    if plan[i].holds and takes[i] > 0 and held.open(plan[i].set) >= held.most then crowded, fits = true, false end
+  end
+  local past = op == 'r' or op == 's' -- the limits, if need be
+  local writes = past or op == 'c' or op == 'h' and c > 0
+  local charged = past or writes and fits
   n = 0
   for i = 1, #plan do
-    local k, s, c = plan[i], states[KEYS[first + i]], c or latest[KEYS[first + i]]
+    local k, s, c = plan[i], states[KEYS[first + i]], takes and takes[i] or c or latest[KEYS[first + i]]
     local kind = kind_of(k)
     for j = 1, #k do
       n = n + 1
@@ -136,7 +218,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
       local left = kind.left(s, k[j], C, c, waits[n])
       if not charged and left < 0 then
         overs[n] = max(0, min(C - left, k[j].L) - C)
-      elseif op == 'r' and k[j].bound then
+      elseif past and k[j].bound then
         overs[n] = min(c, max(0, c - left))
       end
       lefts[n] = charged and max(0, left - c) or left
@@ -144,19 +226,25 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
   end
   local counter = first + #plan
   n = 0
-  for i = 1, #plan do -- the first write: nothing is read any more
-    local k, s, c = plan[i], states[KEYS[first + i]], c or tonumber(ARGV[costs + i])
+  for i = 1, #plan do -- the first write: no key of the plan is read any more
+    local k, s, c = plan[i], states[KEYS[first + i]], charges and charges[i] or c or tonumber(ARGV[costs + i])
     local kind = kind_of(k)
-    if charged then kind.write(s, k, c) elseif s.stepped and op == 'c' and not plan.unknown then kind.note(s, k) end
+    if not charged then
+      if s.stepped and writes and not plan.unknown then kind.note(s, k) end
+    elseif c > 0 then
+      kind.write(s, k, c)
+    end
     for j = 1, charged and plan.globals and #k or 0 do
       if k[j].bucket then
         counter = counter + 1
-        add_counter(KEYS[counter], k[j], c)
+        if c > 0 then add_counter(KEYS[counter], k[j], c) end
       end
     end
   end
+  if charged and op == 'h' then held.make(plan, takes, hold, c) elseif writes and sets then held.save_all(sets, plan.unknown) end
+  if settled then held.settled(hold, settled, c) end
   r = r + 1
-  replies[r] = (charged or fits) and 'a' or 'd'
+  replies[r] = settled and 's' or (charged or fits) and 'a' or 'd'
   local outcome = r
   counter = first + #plan
   for i = 1, #plan do
@@ -164,7 +252,12 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
     local kind = kind_of(k)
     for j = 1, #k do
       n = n + 1
-      replies[r + 1], replies[r + 2], replies[r + 3] = max(0, lefts[n]), charged and 0 or waits[n], kind.reset(s, k[j])
+      local w, reset = charged and 0 or waits[n], kind.reset(s, k[j])
+      if k.holds then
+        reset = max(reset, held.reset(k.set))
+        if crowded and w >= 0 and takes[i] > 0 and held.open(k.set) >= held.most then w = max(w, held.first_end(k.set), 1) end
+      end
+      replies[r + 1], replies[r + 2], replies[r + 3] = max(0, lefts[n]), w, reset
       r = r + 3
       if k[j].bucket then
         counter, r = counter + 1, r + 1
@@ -175,9 +268,20 @@ local function decide(plan, first, op, c, costs, ceilings, record, print)
           replies[r] = k[j].bound.C
         end
       end
+      if k.holds then
+        r = r + 1
+        replies[r] = k.set.held
+      end
     end
+  end
+  if op == 'h' then
+    replies[r + 1], replies[r + 2] = charged and hold.id or 0, charged and TIME + hold.ttl or crowded and 1 or 0
+    r = r + 2
+  elseif settled then
+    replies[r + 1], replies[r + 2], replies[r + 3], replies[r + 4] = settled.amount, c, settled.released, settled.expires
+    r = r + 4
   end
   if charged and record then remember(record, print, outcome) end
 end
 
-return decide, lend, lower, read_bounds, replayed
+return decide, lend, lower, read_bounds, replayed, extend

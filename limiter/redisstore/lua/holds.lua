@@ -1,0 +1,232 @@
+-- holds.lua: the open holds of reservations under a key, made when a plan first takes holds.
+--
+-- A sorted set, or nothing while nobody holds anything:
+--   'sum count newest offset last'  score 0: units and number of all holds, when the set was changed last, the offset of its
+--                                   clock, and when the last hold ends
+--   'id:units'                      score: when the hold ends, µs
+-- All times are by the set's own clock, see tick.
+--
+-- The record of a reservation is a string:
+--   'o ends expires amount units name units name …'  open: TIME when it is forgotten, TIME when its holds end, the amount, and
+--                                                    of each of its sets how much it holds there, and the name below the tenant
+--   's ends expires amount charged released'         settled
+
+local function holds()
+  local POPPED, WAITED, MOST = 64, 64, 10000 -- mostPopped and mostWaited of memstore/holds.go, quota.MaxHolds
+  local MARGIN = 60000 -- store.HoldsMargin, ms
+
+  -- load_set reads a set: held are the units of holds that are not over. Of those that are, a call leaves out and removes
+  -- the first POPPED.
+  local function load_set(key)
+    local v = call('ZRANGE', key, '0', '1', 'WITHSCORES')
+    local h = { key = key, there = v[1], sum = 0, count = 0, last = 0, over = 0, held = 0, kept = 0, ends = false, drop = false }
+    if not v[1] then
+      tick(h, 0, 0, 0)
+      return h
+    end
+    local sum, count, newest, kept, last = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if not sum or not v[4] then error('GARBAGE in ' .. key, 0) end
+    h.sum, h.count, h.last = whole(sum, key), whole(count, key), whole(last, key)
+    h.kept = whole(kept, key)
+    tick(h, whole(newest, key), h.kept, h.last)
+    h.held = h.sum
+    if tonumber(v[4]) <= h.now then
+      v = call('ZRANGE', key, '1', POPPED, 'WITHSCORES')
+      for i = 2, #v, 2 do
+        if tonumber(v[i]) > h.now then break end
+        h.over, h.held = h.over + 1, h.held - tonumber(match(v[i - 1], ':(%d+)$'))
+      end
+    end
+    return h
+  end
+
+  -- set is the set under a key in the sets of a check.
+  local function set(sets, key)
+    local h = sets[key]
+    if not h then
+      h = load_set(key)
+      sets[key] = h
+      sets[#sets + 1] = h
+    end
+    return h
+  end
+
+  -- open is how many holds are not over.
+  local function open(h) return h.count - h.over end
+
+  -- until_end is how long until a time of a set's clock.
+  local function until_end(h, ends) return ends <= h.now and 0 or wait(h, ends) end
+
+  local function reset_set(h) return open(h) > 0 and until_end(h, h.last) or 0 end
+
+  -- first_end is how long until the first hold ends that is not over.
+  local function first_end(h)
+    return until_end(h, tonumber(call('ZRANGE', h.key, h.over + 1, h.over + 1, 'WITHSCORES')[2]))
+  end
+
+  -- wait_held is how long until a cost fits that does not now, while units age and holds end. fits(held) is how long if
+  -- that much is held, -1 for never. Of m holds that end, ends[m] is when the last does, left[m] what is held then.
+  local function wait_held(h, fits)
+    if not h.ends then
+      h.ends, h.left = { [0] = 0 }, { [0] = h.held }
+      local v = call('ZRANGE', h.key, h.over + 1, h.over + WAITED, 'WITHSCORES')
+      for i = 2, #v, 2 do
+        h.ends[i / 2], h.left[i / 2] = until_end(h, tonumber(v[i])), h.left[i / 2 - 1] - tonumber(match(v[i - 1], ':(%d+)$'))
+      end
+    end
+    local ends, lo, hi = h.ends, 0, #h.ends
+    local function early(m)
+      local w = fits(h.left[m])
+      return w < 0 or w > ends[m]
+    end
+    if hi == 0 or early(hi) then
+      return open(h) > hi and max(1, ends[hi]) or fits(h.left[hi])
+    end
+    while hi - lo > 1 do
+      local mid = floor((lo + hi) / 2)
+      if early(mid) then lo = mid else hi = mid end
+    end
+    local before = fits(h.left[lo])
+    return max(1, before < 0 and ends[hi] or min(before, ends[hi]))
+  end
+
+  -- drop_hold has save_set remove a hold, and returns whether it is open.
+  local function drop_hold(h, member, units)
+    local ends = tonumber(call('ZSCORE', h.key, member) or 0)
+    if ends <= h.now then return false end
+    h.drop, h.units, h.dropped, h.held = member, units, ends, h.held - units
+    return true
+  end
+
+  -- save_set writes what has changed in a set: what is over is removed, a hold dropped and one added that ends after ttl. stays:
+  -- TIME may be that of a step that nobody else will see, so the clock stays where it is and nothing counts as over.
+  local function save_set(h, stays, add, units, ttl)
+    if not (h.drop or add or h.over > 0 and not stays or h.stepped and not stays) then return end
+    local key, over = h.key, stays and 0 or h.over
+    h.count, h.sum = h.count - over, stays and h.sum or h.held + (h.drop and h.units or 0)
+    if h.drop then h.count, h.sum = h.count - 1, h.sum - h.units end
+    if add then
+      h.count, h.sum, h.held = h.count + 1, h.sum + units, h.held + units
+    elseif h.count == 0 then
+      if h.there then call('UNLINK', key) end
+      h.over, h.there = 0, false
+      return
+    end
+    if h.there then call('ZREMRANGEBYRANK', key, '0', over) end
+    if h.drop then call('ZREM', key, h.drop) end
+    local ends = add and h.now + ttl
+    if h.drop and h.dropped == h.last then
+      h.last = h.count > (add and 1 or 0) and tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]) or 0
+    end
+    if ends then h.last = max(h.last, ends) end
+    if (h.drop or add) and not stays then h.newest, h.kept = h.now, h.offset end
+    if h.stepped and not stays then h.kept = h.offset end
+    h.over = stays and h.over or 0
+    h.there = format('%.0f %.0f %.0f %.0f %.0f', h.sum, h.count, h.newest, h.kept, h.last)
+    if add then
+      call('ZADD', key, '0', h.there, int(ends), add)
+      call('PEXPIRE', key, int(ceil((h.last - h.now) / 1000) + MARGIN))
+    else
+      call('ZADD', key, '0', h.there)
+    end
+  end
+
+  -- read_record reads the record of a reservation, nil for none.
+  local function read_record(hold)
+    local v = call('GET', hold.key)
+    if not v then return nil end
+    local kind, ends, expires, amount, rest = match(v, '^([os]) (%d+) (%d+) (%d+) ?(.*)$')
+    if not kind then error('GARBAGE in ' .. hold.key, 0) end
+    local record = { ends = whole(ends, hold.key), expires = expires, amount = amount, rest = rest, settled = kind == 's' }
+    if record.settled then
+      record.charged, record.released = match(rest, '^(%d+) ([01])$')
+      if not record.charged then error('GARBAGE in ' .. hold.key, 0) end
+    end
+    return record
+  end
+
+  -- each_set calls visit for each set of a record: the set, the member that its hold has there, and units.
+  local function each_set(record, sets, hold, visit)
+    local tenant = sub(hold.key, 1, hold.tenant)
+    for units, name in string.gmatch(record.rest, '(%d+) (%S+)') do
+      visit(set(sets, tenant .. name), hold.id .. ':' .. units, tonumber(units))
+    end
+  end
+
+  local function write_record(hold, ends, text)
+    call('SET', hold.key, text, 'PX', int(ceil((ends - TIME) / 1000)))
+  end
+
+  -- make writes the holds of a reservation under the keys of a plan, and its record.
+  local function make(plan, takes, hold, amount)
+    local expires, sets = TIME + hold.ttl, ''
+    local ends = expires + hold.keep
+    for i = 1, #plan do
+      local h, units = plan[i].set, int(takes[i])
+      if plan[i].holds then
+        save_set(h, false, hold.id .. ':' .. units, takes[i], hold.ttl)
+        sets = sets .. ' ' .. units .. ' ' .. sub(h.key, hold.tenant + 1)
+      end
+    end
+    write_record(hold, ends, format('o %.0f %.0f %.0f%s', ends, expires, amount, sets))
+  end
+
+  local function save_all(sets, stays)
+    for _, h in ipairs(sets) do save_set(h, stays) end
+  end
+
+  -- write_settled writes what came of a settle, which charged c units.
+  local function write_settled(hold, record, c)
+    write_record(hold, record.ends, format('s %.0f %s %s %.0f %d', record.ends, record.expires, record.amount, c, record.released))
+  end
+
+  -- settle replies to a settle that charges nothing, and returns nothing; or it returns the record with what is to be
+  -- written of it. From then on its holds are not held any more.
+  local function settle(sets, hold)
+    local record = read_record(hold)
+    if TIME >= (record and record.ends or hold.gone) then
+      r = r + 1
+      replies[r] = 'g'
+      return nil
+    elseif record and record.settled then
+      replies[r + 1], replies[r + 2], replies[r + 3], replies[r + 4], replies[r + 5] = 'n', record.amount, record.charged, record.released, record.expires
+      r = r + 5
+      return nil
+    end
+    if not record then return { ends = TIME + hold.keep, expires = '0', amount = '0', rest = '', released = 0 } end
+    record.ends, record.released = max(record.ends, TIME + hold.keep), 1
+    each_set(record, sets, hold, function(h, member, units)
+      if not drop_hold(h, member, units) then record.released = 0 end
+    end)
+    return record
+  end
+
+  -- extend replies to a call that has the holds of a reservation end later.
+  local function extend(hold)
+    local record, sets, all, ends = read_record(hold), {}, true, TIME + hold.ttl
+    if record and not record.settled and TIME < record.ends then
+      each_set(record, sets, hold, function(h, member, units)
+        if not drop_hold(h, member, units) then all = false end
+      end)
+      for _, h in ipairs(sets) do
+        if not all and h.drop then h.drop, h.held = false, h.held + h.units end
+        save_set(h, false, h.drop, h.units, hold.ttl)
+      end
+    else
+      all = false
+    end
+    r = r + 1
+    replies[r] = 'g'
+    if not all then return end
+    local text = format('o %.0f %.0f %s %s', ends + hold.keep, ends, record.amount, record.rest)
+    write_record(hold, ends + hold.keep, text)
+    replies[r], replies[r + 1], replies[r + 2] = 'k', record.amount, ends
+    r = r + 2
+  end
+
+  return {
+    set = set, open = open, reset = reset_set, first_end = first_end, wait = wait_held,
+    save_all = save_all, make = make, taken = function(hold) return call('GET', hold.key) end, settle = settle,
+    settled = write_settled, extend = extend, most = MOST,
+  }
+end
