@@ -28,6 +28,12 @@ type Limiter interface {
 	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
 	// Report charges whatever is left.
 	Report(ctx context.Context, r quota.Request) (quota.Decision, error)
+	// Reserve decides as CheckBatch does, and holds the units of requests with Reserve that are allowed.
+	Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome
+	// Settle charges what reservations have used, and frees the rest; decisions have a Settlement, but for those that are shed.
+	Settle(ctx context.Context, cs []quota.Claim) []quota.Outcome
+	// Extend gives reservations more time.
+	Extend(ctx context.Context, cs []quota.Claim) []quota.Outcome
 	// Shed counts a request that is turned away unread, and returns the decision about it.
 	Shed(ctx context.Context) quota.Decision
 	// Reset deletes what this region has logged of a tenant.

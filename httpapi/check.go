@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
-	"strconv"
 
 	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/input"
@@ -14,22 +12,25 @@ import (
 
 // check serves POST /v1/check.
 func (c *call) check() {
-	req, ok := c.request()
+	req, ok := c.request(input.Check)
 	if !ok {
 		return
 	}
-	d, ok := c.decide(Limiter.Check, req, "")
-	if !ok {
-		return
+	if d, ok := c.decide(Limiter.Check, req, ""); ok {
+		c.verdict(&d, req.Dimensions)
 	}
-	c.logDecision(&d, req.Dimensions)
+}
+
+// verdict answers with a decision that allows or denies.
+func (c *call) verdict(d *quota.Decision, dims quota.Dimensions) {
+	c.logDecision(d, dims)
 	switch {
 	case d.Allowed:
-		c.answer(&d, http.StatusOK)
+		c.answer(d, http.StatusOK)
 	case d.TurnedAway():
-		c.answer(&d, http.StatusServiceUnavailable)
+		c.answer(d, http.StatusServiceUnavailable)
 	default:
-		c.answer(&d, http.StatusTooManyRequests)
+		c.answer(d, http.StatusTooManyRequests)
 	}
 }
 
@@ -37,7 +38,7 @@ func (c *call) check() {
 // answer is 200 even when the limit is now exceeded. It is 503 when nothing was
 // charged, and the caller must send it again.
 func (c *call) report() {
-	req, ok := c.request()
+	req, ok := c.request(input.Check)
 	if !ok {
 		return
 	}
@@ -98,135 +99,16 @@ func (c *call) peek(explain bool) {
 	}
 }
 
-// batch serves POST /v1/check:batch. The checks that could be decoded are
-// decided together, and each result has the place of its check. Rate limit
-// fields are left out: they describe one decision.
-func (c *call) batch() {
-	body, ok := c.readBody()
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
-	defer cancel()
-	var items []input.Item
-	var errs []quota.FieldError
-	if !c.inTurn(ctx, func() { items, errs = input.Batch(body) }) {
-		c.shed()
-		return
-	}
-	query, wrong := input.Query(c.query, false)
-	errs = append(errs, wrong...)
-	if len(c.Header.Values(idempotencyHeader)) > 0 {
-		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one check and cannot come with a batch"})
-	}
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
-		return
-	}
-	if !c.mayExplain(query.Explain) {
-		return
-	}
-	decoded := make([]quota.Request, 0, len(items))
-	for i := range items {
-		if len(items[i].Errs) == 0 && c.caller.MayName(items[i].Request.Tenant) {
-			items[i].Request.Explain = query.Explain
-			decoded = append(decoded, items[i].Request)
-		}
-	}
-	var outcomes []quota.Outcome
-	if len(decoded) > 0 {
-		outcomes = c.Limiter.CheckBatch(ctx, decoded)
-	}
-	c.traceBatch(len(items), outcomes)
-	// What was charged is answered, however late.
-	c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(items, outcomes)) })
-}
-
-// inTurn works on a long body while few others are worked on. Go runs what is ready first come, first served: beside hundreds
-// of batches of a hundred, the answers of Redis would wait for all of them. It returns false where ctx ends before the turn comes.
-func (h *Handler) inTurn(ctx context.Context, work func()) bool {
-	select {
-	case h.turns <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	defer func() { <-h.turns }()
-	work()
-	return true
-}
-
-// results renders the answer of a batch; outcomes are those of the items without errors.
-func (c *call) results(items []input.Item, outcomes []quota.Outcome) []byte {
-	out := append(answer.NewObject(len(items)*answer.Small), `"results":[`...)
-	room := answer.MaxBroken - len(items)*answer.MaxBrief // for problems
-	for i := range items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, '{')
-		o := &quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}
-		if len(items[i].Errs) == 0 && c.caller.MayName(items[i].Request.Tenant) && len(outcomes) > 0 {
-			o, outcomes = &outcomes[0], outcomes[1:]
-		}
-		before := len(out)
-		if p := c.result(&items[i], i, o); p != nil {
-			if room > 0 {
-				out.Problem(p)
-				room -= len(out) - before
-			}
-			if room <= 0 {
-				out = out[:before]
-				out.Brief(p)
-			}
-		} else {
-			c.outcome(&out, &o.Decision, items[i].Request.Dimensions)
-		}
-		out = append(out, '}')
-	}
-	return append(out, "]}\n"...)
-}
-
-// result returns the problem of check i of a batch that has no decision, with pointers into the batch; else nil.
-func (c *call) result(it *input.Item, i int, o *quota.Outcome) *answer.Problem {
-	var bad *quota.Invalid
-	var p answer.Problem
-	switch {
-	case len(it.Errs) > 0:
-		p = answer.Broken(quota.FaultInput, it.Errs...)
-	case !c.caller.MayName(it.Request.Tenant):
-		p = answer.Problem{Kind: answer.Forbidden, Detail: noTenant}
-	case errors.As(o.Err, &bad):
-		p = answer.Broken(bad.Fault, slices.Clone(bad.Fields)...)
-		for k := range p.Errs {
-			p.Errs[k].Pointer = "/checks/" + strconv.Itoa(i) + p.Errs[k].Pointer
-		}
-	case o.Err != nil:
-		c.logRefusal("undecided", o.Err.Error())
-		p = answer.Problem{Kind: answer.Reduced, Detail: noDecision}
-	default:
-		return nil
-	}
-	return &p
-}
-
-// outcome appends a decision of a batch.
-func (c *call) outcome(out *answer.Object, d *quota.Decision, dims quota.Dimensions) {
-	if d.Allowed {
-		out.Number("status", http.StatusOK)
-	} else {
-		p := answer.Denial(d)
-		out.Problem(&p)
-	}
-	d.ID = c.decisionID()
-	c.logDecision(d, dims)
-	out.Decision(d)
-}
-
 // decide calls a method of the limiter within the deadline; without a decision
 // it answers and returns false. label is the span's for the decision, "" for
 // allowed or denied.
 func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quota.Decision, error), req quota.Request, label string) (quota.Decision, bool) {
 	d, err := method(c.Limiter, c.timed(), req)
+	return c.decided(d, err, label)
+}
+
+// decided is decide for what the limiter has returned.
+func (c *call) decided(d quota.Decision, err error, label string) (quota.Decision, bool) {
 	if err != nil {
 		c.failed(err, "undecided", noDecision)
 		return d, false

@@ -195,7 +195,7 @@ func TestBadInput(t *testing.T) {
 		{batch, `{"x":1,"checks":[{"tenant":"a"}],"y":2}`, "", 0, []string{"#/x: is not a member"}},
 		{batch, `{"checks":[{"tenant":"a"},{"tenant":"b"]}`, "", 0, []string{"#/checks/1: is not JSON at byte 39"}},
 		{batch, `{"checks":[{"tenant":"a"}]}]`, "", 0, []string{"#: is not JSON at byte 27"}},
-		{batch, `{"checks":[{"tenant":"a"}]}`, "Idempotency-Key: k", 0, []string{"#: header Idempotency-Key belongs to one check"}},
+		{batch, `{"checks":[{"tenant":"a"}]}`, "Idempotency-Key: k", 0, []string{"#: header Idempotency-Key belongs to one request"}},
 		{batch, `{"checks":[{"tenant":"a"}]}`, "Origin: http://x", 415, nil},
 
 		{"GET /v1/usage/a?tier=x", "", "", 0, []string{"#/tier: is not a parameter here; there are: policy, cost, explain, dim.<name>"}},

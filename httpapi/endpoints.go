@@ -44,8 +44,14 @@ func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwar
 func dataEndpoints() []endpoint {
 	return []endpoint{
 		{"POST", "/v1/check", guardData, access.Check, (*call).check},
-		{"POST", "/v1/check:batch", guardData, access.Check, (*call).batch},
+		{"POST", "/v1/check:batch", guardData, access.Check, (*call).checkBatch},
 		{"POST", "/v1/report", guardData, access.Report, (*call).report},
+		{"POST", "/v1/reserve", guardData, access.Check, (*call).reserve},
+		{"POST", "/v1/reserve:batch", guardData, access.Check, (*call).reserveBatch},
+		{"POST", "/v1/settle", guardData, access.Report, (*call).settle},
+		{"POST", "/v1/settle:batch", guardData, access.Report, (*call).settleBatch},
+		{"POST", "/v1/extend", guardData, access.Check, (*call).extend},
+		{"POST", "/v1/extend:batch", guardData, access.Check, (*call).extendBatch},
 		{"GET", "/v1/usage/{tenant}", guardData, access.Usage, (*call).usage},
 		{"GET", "/v1/explain/{tenant}", guardData, access.Explain, (*call).explain},
 		{"ANY", "/v1/authz", guardForward, access.Check, (*call).authzForwarded},

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,6 +80,50 @@ func (f *fake) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outco
 	out := make([]quota.Outcome, len(rs))
 	for i := range rs {
 		out[i].Decision, out[i].Err = f.call(ctx, "batch", rs[i])
+	}
+	return out
+}
+
+func (f *fake) Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome {
+	out := make([]quota.Outcome, len(rs))
+	for i := range rs {
+		out[i].Decision, out[i].Err = f.call(ctx, "reserve", rs[i])
+		if d := &out[i].Decision; d.Allowed && rs[i].Cost > 0 {
+			d.Reservation = &quota.Reservation{ID: "sealed-" + rs[i].Tenant, Amount: rs[i].Cost, ExpiresIn: min(cmp.Or(rs[i].TTL, time.Minute), 2*time.Minute), Clamped: rs[i].TTL > 2*time.Minute}
+		}
+	}
+	return out
+}
+
+func (f *fake) Settle(ctx context.Context, cs []quota.Claim) []quota.Outcome {
+	return f.claim(ctx, "settle", cs, func(c *quota.Claim, d *quota.Decision) {
+		d.Settlement = &quota.Settlement{Charged: c.Actual, Overrun: max(0, c.Actual-100), Released: true}
+		d.Replayed = c.Reservation == "sealed-again"
+	})
+}
+
+func (f *fake) Extend(ctx context.Context, cs []quota.Claim) []quota.Outcome {
+	return f.claim(ctx, "extend", cs, func(c *quota.Claim, d *quota.Decision) {
+		d.Reservation = &quota.Reservation{ID: c.Reservation, Amount: 100, ExpiresIn: c.TTL}
+	})
+}
+
+// claim knows the reservations that Reserve makes, and one that is over.
+func (f *fake) claim(ctx context.Context, verb string, cs []quota.Claim, then func(*quota.Claim, *quota.Decision)) []quota.Outcome {
+	out := make([]quota.Outcome, len(cs))
+	for i := range cs {
+		tenant, known := strings.CutPrefix(cs[i].Reservation, "sealed-")
+		fault := quota.FaultUnknown
+		switch {
+		case tenant == "over":
+			fault = quota.FaultOver
+		case known && cs[i].May(tenant):
+			if out[i].Decision, out[i].Err = f.call(ctx, verb, quota.Request{Tenant: tenant, Cost: max(1, cs[i].Actual)}); out[i].Decision.Allowed {
+				then(&cs[i], &out[i].Decision)
+			}
+			continue
+		}
+		out[i].Err = &quota.Invalid{Fault: fault, Fields: []quota.FieldError{{Pointer: "/reservation", Detail: "is none"}}}
 	}
 	return out
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// request reads the request of a check or report; when it cannot, it answers
+// request reads the request of a check, a report or a reserve; when it cannot, it answers
 // and returns false. The limiter validates what could be decoded.
-func (c *call) request() (quota.Request, bool) {
+func (c *call) request(read func([]byte, string) (quota.Request, []quota.FieldError)) (quota.Request, bool) {
 	body, ok := c.readBody()
 	if !ok {
 		return quota.Request{}, false
 	}
-	req, errs := input.Check(body, "")
+	req, errs := read(body, "")
 	query, others := input.Query(c.query, false)
 	key, err := input.IdempotencyKey(c.Header.Values(idempotencyHeader))
 	if err != nil {

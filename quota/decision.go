@@ -144,6 +144,8 @@ type LimitState struct {
 	ResetAfter time.Duration
 	// Denied is whether this limit would not take the cost.
 	Denied bool
+	// Held is how many units open reservations hold of it, whoever's they are; they are not among what Remaining says.
+	Held int64
 	// Reason is why nothing of the region's own share is left under the bound of the limit, whatever was used of it: ReasonBoundClosed,
 	// ReasonBoundBurnt, else ReasonNone.
 	Reason Reason
@@ -180,6 +182,9 @@ type Decision struct {
 	StoreUS int64
 	// Explanation is there when the request asked for it.
 	Explanation *Explanation
+	// Reservation is there when one was made or extended, Settlement when one was settled.
+	Reservation *Reservation
+	Settlement  *Settlement
 }
 
 // Ceiling is how many units a region may hold of a global limit, and why.

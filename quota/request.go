@@ -20,6 +20,9 @@ type Request struct {
 	IdempotencyKey string
 	// Explain asks for the terms behind the decision.
 	Explain bool
+	// Reserve holds Cost, which may be 0 to look, for TTL; 0 is as long as the policy says.
+	Reserve bool
+	TTL     time.Duration
 	// Charges are of a Domain, which Policy then names, and decided in one step: the caller has matched the limits.
 	// nil means the limits of the policy that apply, with Dimensions and Cost, which otherwise are not used.
 	Charges []Charge
@@ -74,7 +77,16 @@ func (r *Request) Validate() []FieldError {
 			ms.add("/policy", "%v", err)
 		}
 	}
-	if r.Charges == nil {
+	switch {
+	case r.Reserve:
+		ms.dimensions(r.Dimensions)
+		if r.Cost < 0 || r.Cost > MaxUnits {
+			ms.add("/amount", "must be a whole number between 0 and %d", MaxUnits)
+		}
+		if r.TTL < 0 {
+			ms.add("/ttl_ms", "must be at least 1")
+		}
+	case r.Charges == nil:
 		ms.charge(r.Dimensions, r.Cost)
 	}
 	for i := range r.Charges {
@@ -91,6 +103,13 @@ func (r *Request) Validate() []FieldError {
 }
 
 func (ms *fieldErrors) charge(dims Dimensions, cost int64) {
+	ms.dimensions(dims)
+	if cost < 1 || cost > MaxUnits {
+		ms.add("/cost", "must be a whole number between 1 and %d", MaxUnits)
+	}
+}
+
+func (ms *fieldErrors) dimensions(dims Dimensions) {
 	for i, d := range dims {
 		if err := ValidName(d.Name); err != nil {
 			ms.add("/dimensions", "%v", err)
@@ -102,9 +121,6 @@ func (ms *fieldErrors) charge(dims Dimensions, cost int64) {
 		if err := ValidID(d.Value); err != nil {
 			ms.add("/dimensions/"+d.Name, "%v", err)
 		}
-	}
-	if cost < 1 || cost > MaxUnits {
-		ms.add("/cost", "must be a whole number between 1 and %d", MaxUnits)
 	}
 }
 

@@ -129,6 +129,12 @@ const (
 	FaultCost
 	// FaultReuse is an Idempotency-Key that came with another request before.
 	FaultReuse
+	// FaultUnknown is a reservation that this region never made for the caller.
+	FaultUnknown
+	// FaultOver is a reservation that is over, of which nothing is known any more.
+	FaultOver
+	// FaultNoHolds is a reservation under a policy that takes none.
+	FaultNoHolds
 )
 
 // Invalid is the error for a request that cannot be decided. Nothing was

@@ -78,6 +78,9 @@ func JSON(v any) []byte {
 // Decision appends an answer in the order of openapi.yaml. A check that was shed lists no limits: none was read.
 func (o *Object) Decision(d *quota.Decision) {
 	o.boolean("allowed", d.Allowed)
+	if d.Reservation != nil {
+		o.reservation(d.Reservation)
+	}
 	o.limits(d, true)
 }
 
@@ -87,6 +90,30 @@ func (o *Object) Report(d *quota.Decision) {
 	o.Number("charged", d.Cost)
 	o.boolean("over", slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Remaining <= 0 }))
 	o.limits(d, false)
+}
+
+// Settled appends the answer to a settle.
+func (o *Object) Settled(d *quota.Decision) {
+	s := d.Settlement
+	o.Number("charged", s.Charged)
+	o.boolean("released", s.Released)
+	o.Number("overrun", s.Overrun)
+	o.boolean("replayed", d.Replayed)
+	o.boolean("pending", s.Pending)
+	o.limits(d, false)
+}
+
+// reservation appends what is held for a decision.
+func (o *Object) reservation(r *quota.Reservation) {
+	o.name("reservation")
+	*o = append(*o, '{')
+	o.text("id", r.ID)
+	o.Number("amount", r.Amount)
+	o.Number("expires_in_ms", r.ExpiresIn.Milliseconds())
+	if r.Clamped {
+		o.boolean("clamped", true)
+	}
+	*o = append(*o, '}')
 }
 
 // limits appends the policy and what is left of its limits; asked is set where the

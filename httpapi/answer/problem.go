@@ -28,6 +28,9 @@ const (
 	MediaType
 	Cost
 	Reuse
+	NoReservation
+	Over
+	NoHolds
 	Alone
 	Quota
 	Reduced
@@ -56,6 +59,9 @@ var problems = [...]struct {
 	MediaType:     {ownProblems + "unsupported-media-type", http.StatusUnsupportedMediaType, "The body is not JSON"},
 	Cost:          {ownProblems + "cost-exceeds-limit", http.StatusUnprocessableEntity, "The cost is above the limit"},
 	Reuse:         {ownProblems + "idempotency-key-reuse", http.StatusUnprocessableEntity, "The Idempotency-Key came with another request"},
+	NoReservation: {ownProblems + "reservation-unknown", http.StatusNotFound, "There is no such reservation"},
+	Over:          {ownProblems + "reservation-over", http.StatusGone, "The reservation is over"},
+	NoHolds:       {ownProblems + "no-reservations", http.StatusUnprocessableEntity, "The policy takes no reservations"},
 	Alone:         {ownProblems + "no-other-region", http.StatusConflict, "No other region can be asked"},
 	Quota:         {draftProblems + "quota-exceeded", http.StatusTooManyRequests, "The quota is used up"},
 	Reduced:       {draftProblems + "temporary-reduced-capacity", http.StatusServiceUnavailable, "Capacity is reduced for now"},
@@ -83,6 +89,12 @@ func Broken(fault quota.Fault, errs ...quota.FieldError) Problem {
 	case quota.FaultReuse:
 		p.Kind = Reuse
 		p.Detail = "An Idempotency-Key belongs to one request; use a new key for another one. Nothing was charged."
+	case quota.FaultUnknown:
+		p.Kind = NoReservation
+	case quota.FaultOver:
+		p.Kind = Over
+	case quota.FaultNoHolds:
+		p.Kind = NoHolds
 	case quota.FaultInput:
 	}
 	return p

@@ -1,7 +1,8 @@
 // Package input reads what callers of httpapi send, strictly: bodies, queries and keys. An unknown,
 // misspelt or repeated member or parameter is refused rather than ignored.
 //
-//	body.go   checks as JSON
+//	body.go   checks, reserves, settles and extends as JSON
+//	batch.go  many of them
 //	query.go  parameters
 //
 // What breaks no rule of form is the limiter's to validate. Errors point to where a field is in a body.
@@ -11,7 +12,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,8 +23,8 @@ import (
 
 // Bounds of what a caller may send.
 const (
-	// MaxChecks is the largest batch.
-	MaxChecks = 100
+	// MaxBatch is how many elements the largest batch has.
+	MaxBatch = 100
 	// MaxDimensions is the largest number of dimensions of one request.
 	MaxDimensions = 16
 )
@@ -32,6 +34,8 @@ const (
 	emptyPolicy       = "must not be empty; leave it out for the tenant's own"
 	tooManyDimensions = "may have at most 16 members, has more"
 	duplicated        = "is duplicated"
+	amountRule        = "must be a whole number between 0 and 1099511627776 in plain digits"
+	ttlRule           = "must be a whole number of milliseconds between 1 and 1099511627776 in plain digits"
 	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
 )
 
@@ -43,20 +47,31 @@ type (
 		Dimensions dimensions `json:"dimensions"`
 		Cost       cost       `json:"cost"`
 	}
-	batch struct {
-		Checks checks `json:"checks"`
+	reserve struct {
+		Tenant     text       `json:"tenant"`
+		Policy     policy     `json:"policy"`
+		Dimensions dimensions `json:"dimensions"`
+		Amount     amount     `json:"amount"`
+		TTL        ttl        `json:"ttl_ms"`
 	}
-	checks struct {
-		first []span // MaxChecks at most
-		n     int
-		sent  bool
+	settle struct {
+		Reservation text   `json:"reservation"`
+		Actual      amount `json:"actual"`
 	}
-	span       struct{ from, to int64 } // of a body
+	extend struct {
+		Reservation text `json:"reservation"`
+		TTL         ttl  `json:"ttl_ms"`
+	}
 	text       string
 	policy     text
 	dimensions quota.Dimensions
 	cost       int64
+	amount     int64
+	ttl        int64
 )
+
+// absent is an amount that has to be sent and was not.
+const absent = -1
 
 // rule is an error of a value: the rule that it breaks.
 type rule string
@@ -122,45 +137,33 @@ func (ds *dimensions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (c *cost) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	return readNumber(d, (*int64)(c), ParseCost, costRule)
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (a *amount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	return readNumber(d, (*int64)(a), parseAmount, amountRule)
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (t *ttl) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	return readNumber(d, (*int64)(t), ParseCost, ttlRule)
+}
+
+func readNumber(d *jsontext.Decoder, into *int64, parse func(string) (int64, bool), broken string) error {
 	if kind := d.PeekKind(); kind == '{' || kind == '[' { // which may be long to read
-		return rule(costRule + ", is " + kindName(kind))
+		return rule(broken + ", is " + kindName(kind))
 	}
 	sent, err := d.ReadValue()
 	if err != nil {
 		return err
 	}
-	n, ok := ParseCost(string(sent))
+	n, ok := parse(string(sent))
 	if !ok {
-		return rule(costRule + ", is " + quota.Clip(string(sent)))
+		return rule(broken + ", is " + quota.Clip(string(sent)))
 	}
-	*c = cost(n)
+	*into = n
 	return nil
-}
-
-// UnmarshalJSONFrom implements json.UnmarshalerFrom. What is too much is counted, and takes no memory.
-func (c *checks) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	if c.sent {
-		return rule(duplicated)
-	}
-	c.sent = true
-	if err := mustBe(d, '[', "an array of 1 to 100 checks"); err != nil {
-		return err
-	}
-	_, err := d.ReadToken()
-	for ; err == nil && d.PeekKind() != ']'; c.n++ {
-		if c.n >= MaxChecks {
-			err = d.SkipValue()
-			continue
-		}
-		var v jsontext.Value
-		v, err = d.ReadValue()
-		to := d.InputOffset()
-		c.first = append(c.first, span{to - int64(len(v)), to})
-	}
-	if err == nil {
-		_, err = d.ReadToken()
-	}
-	return err
 }
 
 // Check reads a check. What is wrong with it has pointers that begin with base.
@@ -175,29 +178,60 @@ func Check(body []byte, base string) (quota.Request, []quota.FieldError) {
 	return r, nil
 }
 
-// Item is one check of a batch: a request, or what is wrong with it.
-type Item struct {
-	Request quota.Request
-	Errs    []quota.FieldError
+// Reserve reads a reserve, as Check does a check.
+func Reserve(body []byte, base string) (quota.Request, []quota.FieldError) {
+	v := reserve{Amount: absent}
+	wrong := decode(body, &v, "tenant, policy, dimensions, amount, ttl_ms")
+	if wrong == nil && v.Amount == absent {
+		wrong = []quota.FieldError{{Pointer: "/amount", Detail: amountRule + ", is missing"}}
+	}
+	if wrong != nil {
+		wrong[0].Pointer = base + wrong[0].Pointer
+		return quota.Request{}, wrong
+	}
+	r := quota.Request{
+		Tenant: string(v.Tenant), Policy: string(v.Policy), Dimensions: quota.Dimensions(v.Dimensions),
+		Reserve: true, Cost: int64(v.Amount), TTL: v.TTL.duration(),
+	}
+	_, _ = r.Dimensions.Sort() // the names differ
+	return r, nil
 }
 
-// Batch reads a body of checks. It returns what is wrong with the body; what is wrong with one
-// check is in its item.
-func Batch(body []byte) ([]Item, []quota.FieldError) {
-	var b batch
-	// Check finds names that are there twice; here they would take memory.
-	if wrong := decode(body, &b, "checks", jsontext.AllowDuplicateNames(true)); wrong != nil {
-		return nil, wrong
+// Settle reads a settle, as Check does a check.
+func Settle(body []byte, base string) (quota.Claim, []quota.FieldError) {
+	v := settle{Actual: absent}
+	wrong := decode(body, &v, "reservation, actual")
+	if wrong == nil && v.Actual == absent {
+		wrong = []quota.FieldError{{Pointer: "/actual", Detail: amountRule + ", is missing"}}
 	}
-	if n := b.Checks.n; n == 0 || n > MaxChecks {
-		return nil, []quota.FieldError{{Pointer: "/checks", Detail: fmt.Sprintf("must have 1 to %d checks, has %d", MaxChecks, n)}}
+	return claim(v.Reservation, quota.Claim{Actual: int64(v.Actual)}, wrong, base)
+}
+
+// Extend reads an extend, as Check does a check.
+func Extend(body []byte, base string) (quota.Claim, []quota.FieldError) {
+	var v extend
+	wrong := decode(body, &v, "reservation, ttl_ms")
+	if wrong == nil && v.TTL == 0 {
+		wrong = []quota.FieldError{{Pointer: "/ttl_ms", Detail: ttlRule + ", is missing"}}
 	}
-	items := make([]Item, b.Checks.n)
-	for i := range items {
-		at := b.Checks.first[i]
-		items[i].Request, items[i].Errs = Check(body[at.from:at.to], "/checks/"+strconv.Itoa(i))
+	return claim(v.Reservation, quota.Claim{TTL: v.TTL.duration()}, wrong, base)
+}
+
+func claim(reservation text, c quota.Claim, wrong []quota.FieldError, base string) (quota.Claim, []quota.FieldError) {
+	if wrong == nil && reservation == "" {
+		wrong = []quota.FieldError{{Pointer: "/reservation", Detail: "must be the id of a reservation, is missing"}}
 	}
-	return items, nil
+	if wrong != nil {
+		wrong[0].Pointer = base + wrong[0].Pointer
+		return quota.Claim{}, wrong
+	}
+	c.Reservation = string(reservation)
+	return c, nil
+}
+
+// duration is at most as long as a time.Duration holds; policies allow far less.
+func (t ttl) duration() time.Duration {
+	return time.Duration(min(int64(t), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 // decode reads a body strictly, and returns what it finds wrong first; members are the names that the object may have.

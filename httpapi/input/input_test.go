@@ -32,7 +32,7 @@ func TestRefused(t *testing.T) {
 		`{"checks":[{"cost":{"a":1}}]}`:            "/checks/0/cost: must be a whole number between 1 and 1099511627776 in plain digits, is an object",
 		`{"checks":[{"tenant":"a","tenant":"a"}]}`: "/checks/0/tenant: is duplicated",
 	} {
-		items, errs := input.Batch([]byte(body))
+		items, errs := input.Checks([]byte(body))
 		if len(errs) == 0 {
 			errs = items[0].Errs
 		}
@@ -66,7 +66,7 @@ func FuzzDecodeCheck(f *testing.F) {
 		if len(errs) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
 			sameAsPlain(t, body, r)
 		}
-		if items, wrong := input.Batch(body); len(items) > input.MaxChecks || (len(wrong) == 0) != (len(items) > 0) {
+		if items, wrong := input.Checks(body); len(items) > input.MaxBatch || (len(wrong) == 0) != (len(items) > 0) {
 			t.Fatalf("%d checks, %v", len(items), wrong)
 		}
 	})

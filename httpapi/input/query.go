@@ -126,6 +126,14 @@ func ParseCost(s string) (int64, bool) {
 	return n, err == nil && s[0] != '+' && s[0] != '0' && n >= 1 && n <= quota.MaxUnits
 }
 
+// parseAmount is ParseCost for a number that may be 0.
+func parseAmount(s string) (int64, bool) {
+	if s == "0" {
+		return 0, true
+	}
+	return ParseCost(s)
+}
+
 // IdempotencyKey returns the key of a request, "" when it has none. Quotes are
 // part of the key where a client sends the structured string of the draft.
 func IdempotencyKey(lines []string) (string, error) {

@@ -1,0 +1,190 @@
+package limiter
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// Seal makes the ids of reservations, and opens them. An id has all that a settle needs, so that any process of any region can
+// do it, and says nothing to who has it: it is encrypted and authentic. Safe for concurrent use.
+//
+//	id = base64url(tag ‖ AES-CTR(tag, ticket)), tag = HMAC-SHA256(ticket), cut to 16 bytes
+//
+// The tag is the initial vector (SIV): no nonce can come twice, however many ids there are, and equal tickets, as of a
+// replay, have equal ids.
+type Seal struct {
+	own    sealKey
+	shared atomic.Pointer[sealKey]
+}
+
+type sealKey struct {
+	mac   []byte
+	block cipher.Block
+}
+
+// NewSeal returns a Seal whose ids this process alone opens, until Share.
+func NewSeal() *Seal {
+	secret := make([]byte, sha256.Size)
+	_, _ = rand.Read(secret) // never fails
+	return &Seal{own: newSealKey(secret)}
+}
+
+// Share makes ids under a secret that other processes have too. Those of before are still opened here.
+func (s *Seal) Share(secret []byte) {
+	k := newSealKey(secret)
+	s.shared.Store(&k)
+}
+
+func newSealKey(secret []byte) sealKey {
+	derive := func(label string) []byte {
+		k, err := hkdf.Key(sha256.New, secret, nil, label, sha256.Size)
+		if err != nil { // only of lengths that SHA-256 does not make
+			panic(err)
+		}
+		return k
+	}
+	block, err := aes.NewCipher(derive("regiond reservation encryption"))
+	if err != nil { // the length is one of AES
+		panic(err)
+	}
+	return sealKey{mac: derive("regiond reservation authentication"), block: block}
+}
+
+// maxSealed bounds an id, in characters: one with sixteen dimensions, all as long as they may be, has 7,500.
+const maxSealed = 8 << 10
+
+const tagSize = 16
+
+func (k *sealKey) tag(plain []byte) []byte {
+	h := hmac.New(sha256.New, k.mac)
+	_, _ = h.Write(plain)
+	return h.Sum(nil)[:tagSize]
+}
+
+// seal returns the id of a ticket.
+func (s *Seal) seal(t *ticket) string {
+	k := s.shared.Load()
+	if k == nil {
+		k = &s.own
+	}
+	plain := t.append(make([]byte, 0, 128))
+	out := append(k.tag(plain), plain...)
+	cipher.NewCTR(k.block, out[:tagSize]).XORKeyStream(out[tagSize:], plain)
+	return base64.RawURLEncoding.EncodeToString(out)
+}
+
+// open returns the ticket of an id; false for one that is not authentic.
+func (s *Seal) open(id string) (*ticket, bool) {
+	if len(id) > maxSealed {
+		return nil, false
+	}
+	sealed, err := base64.RawURLEncoding.Strict().DecodeString(id)
+	if err != nil || len(sealed) < tagSize {
+		return nil, false
+	}
+	for _, k := range []*sealKey{s.shared.Load(), &s.own} {
+		if k == nil {
+			continue
+		}
+		plain := make([]byte, len(sealed)-tagSize)
+		cipher.NewCTR(k.block, sealed[:tagSize]).XORKeyStream(plain, sealed[tagSize:])
+		if subtle.ConstantTimeCompare(k.tag(plain), sealed[:tagSize]) == 1 {
+			return parseTicket(plain)
+		}
+	}
+	return nil, false
+}
+
+// ticket is what an id of a reservation says.
+type ticket struct {
+	heldBy heldBy
+	number int64 // store.Hold.ID
+	amount int64
+	// issuedUS and goneUS are times of the region's store: when it was made, and store.Hold.GoneUS.
+	issuedUS, goneUS int64
+	overflow         bool   // it is of the partition that unlisted tenants share
+	shared           uint64 // which keys of the plan are those of the values beyond MaxValues, as bits
+	region           string
+	tenant, policy   string
+	dims             quota.Dimensions
+}
+
+// heldBy is who holds the units of a reservation.
+type heldBy uint8
+
+const (
+	heldByStore    heldBy = iota
+	heldByMemory          // of the process that answered: the store was away
+	heldByNobody          // the store was away or busy, and the policy is then open; a settle is a report
+	heldForNothing        // no limit that counts tokens applies, or one would have denied it: a settle charges nothing
+)
+
+// ticketVersion is the first byte of a ticket.
+const ticketVersion = 1
+
+func (t *ticket) append(b []byte) []byte {
+	flags := byte(t.heldBy) << 1
+	if t.overflow {
+		flags |= 1
+	}
+	b = append(b, ticketVersion, flags)
+	for _, n := range [...]int64{t.number, t.amount, t.issuedUS, t.goneUS - t.issuedUS, int64(t.shared)} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	for _, s := range [...]string{t.region, t.tenant, t.policy} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	for _, d := range t.dims {
+		b = append(binary.AppendUvarint(b, uint64(len(d.Name))), d.Name...)
+		b = append(binary.AppendUvarint(b, uint64(len(d.Value))), d.Value...)
+	}
+	return b
+}
+
+// parseTicket reads what append wrote: it is authentic. It is false for a version that is not known.
+func parseTicket(b []byte) (*ticket, bool) {
+	if len(b) < 2 || b[0] != ticketVersion {
+		return nil, false
+	}
+	t := &ticket{heldBy: heldBy(b[1] >> 1), overflow: b[1]&1 != 0}
+	b = b[2:]
+	ok := true
+	number := func() int64 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			ok, b = false, nil
+			return 0
+		}
+		b = b[size:]
+		return int64(n)
+	}
+	text := func() string {
+		n := number()
+		if n < 0 || n > int64(len(b)) {
+			ok, b = false, nil
+			return ""
+		}
+		s := string(b[:n])
+		b = b[n:]
+		return s
+	}
+	t.number, t.amount, t.issuedUS = number(), number(), number()
+	t.goneUS, t.shared = t.issuedUS+number(), uint64(number())
+	t.region, t.tenant, t.policy = text(), text(), text()
+	for ok && len(b) > 0 {
+		t.dims = append(t.dims, quota.Dimension{Name: text(), Value: text()})
+	}
+	t.dims = slices.Clip(t.dims)
+	return t, ok
+}
