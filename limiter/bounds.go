@@ -51,9 +51,9 @@ func (q *query) takeCeilings() {
 }
 
 // closed reports whether a policy that is closed while peers cannot be seen refuses
-// the query. A report is always charged, since its units are spent already.
+// the query. A report or a claim is always carried out, since its units are spent already.
 func (q *query) closed() bool {
-	return q.call.Op != store.OpReport && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
+	return q.call.Op != store.OpReport && q.hold.ticket == nil && slices.ContainsFunc(q.ceilings, func(c quota.Ceiling) bool { return c.Closed })
 }
 
 // within returns the ceilings of the call, lowered to what a verdict shows that bounds left.
@@ -72,12 +72,12 @@ func (q *query) within(v *store.Verdict) []int64 {
 
 // publishUsage records what the store held of the counters of global limits, also
 // after a denial: that is how a process notices that Redis lost them. The counters in a
-// replayed admission are as old as the admission, and not published.
+// replayed admission are as old as the admission, and not published; a claim that charges nothing reads none.
 func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
-	if v.Outcome == store.Replayed {
+	if v.Outcome == store.Replayed || len(v.Limits) == 0 {
 		return
 	}
-	if v.Outcome != store.Admitted || q.call.Op == store.OpPeek {
+	if v.Outcome != store.Admitted && v.Outcome != store.Settled || q.looks() {
 		ctx = context.Background() // the counter holds units of other requests only
 	}
 	for i, g := range q.globals() {
@@ -85,9 +85,9 @@ func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
 	}
 }
 
-// countExceeded counts what a report charged beyond bounds.
+// countExceeded counts what a report or a settle charged beyond bounds.
 func (l *Limiter) countExceeded(q *query, v *store.Verdict) {
-	if q.call.Op != store.OpReport || v.Outcome != store.Admitted {
+	if (q.call.Op != store.OpReport || v.Outcome != store.Admitted) && v.Outcome != store.Settled {
 		return
 	}
 	for i, g := range q.globals() {
@@ -165,5 +165,8 @@ func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	}
 }
 
-// costOf is the cost under the i-th limit of the plan.
-func (q *query) costOf(i int) int64 { return q.call.CostOf(q.limits.keys.KeyOf[i]) }
+// costOf is what the query asks of the i-th limit of the plan, to charge or to hold.
+func (q *query) costOf(i int) int64 {
+	charged, held := q.call.Share(q.limits.keys.KeyOf[i])
+	return charged + held
+}

@@ -33,10 +33,17 @@ func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.
 
 // check decides n requests in order, of which at returns each and what to do with it.
 func (l *Limiter) check(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
+	return l.run(ctx, n, func(i int, q *query, rules *rules) error {
+		request, op := at(i)
+		return q.resolve(rules, request, op, l.overflow)
+	})
+}
+
+// run decides n queries that resolve makes.
+func (l *Limiter) run(ctx context.Context, n int, resolve func(i int, q *query, rules *rules) error) []quota.Outcome {
 	out, queries, rules := make([]quota.Outcome, n), make([]query, n), l.rules.Load()
 	for i := range queries {
-		request, op := at(i)
-		queries[i].out.Err = queries[i].resolve(rules, request, op, l.overflow)
+		queries[i].out.Err = resolve(i, &queries[i], rules)
 	}
 	l.decide(ctx, queries, make([]store.Call, 0, n), make([]store.Verdict, n))
 	for i := range queries {
@@ -68,8 +75,9 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 		if d := &q.out.Decision; q.out.Err == nil {
 			l.readLoans(ctx, q)
 			q.finish(d)
+			l.reservation(q, d)
 			l.rank(q, d)
-			l.metrics.decided(ctx, d, q.call.Op, took)
+			l.metrics.decided(ctx, d, q, took)
 		}
 	}
 }
@@ -80,6 +88,9 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 // check of it frees nothing.
 func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 	d := &q.out.Decision
+	if q.hold.ticket != nil {
+		return q.claimOfNothing(d)
+	}
 	if q.limits == nil {
 		d.Allowed = true
 		return true
@@ -162,8 +173,14 @@ func (l *Limiter) askOnce(
 			q.publishUsage(ctx, v)
 			q.asks = true
 			lost++
+		case v.Err == nil && v.Outcome == store.Taken:
+			q.planHold()
+			q.asks = true
+			lost++
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
+		case v.Err == nil && v.Outcome != 0 && q.hold.ticket != nil:
+			o.Decision, o.Err = l.claimed(ctx, q, v)
 		case v.Err == nil && v.Outcome != 0:
 			o.Decision = l.fromStore(ctx, q, c, v, sent, generation)
 		default:
@@ -190,14 +207,17 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *sto
 	ceilings := q.within(v)
 	d := q.decision(v, ceilings)
 	d.StoreUS = v.StoreUS
+	if q.call.Op == store.OpReserve {
+		q.holds(v, &d)
+	}
 	if v.Outcome == store.Replayed {
 		return d
 	}
 	q.showClosed(v, &d)
-	if q.call.Op == store.OpPeek && v.Outcome == store.Admitted {
+	if q.looks() && v.Outcome == store.Admitted {
 		return d
 	}
-	if q.call.Op == store.OpCheck {
+	if q.call.Op == store.OpCheck || q.call.Op == store.OpReserve {
 		q.showBounds(d.Limits, v)
 	}
 	if v.Outcome == store.Denied {
@@ -210,7 +230,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *sto
 	*c = q.localCall(q.call.Op, max(1, q.rules.Processes()))
 	var a *store.Admission
 	if c.Record != "" {
-		a = &store.Admission{Plan: q.limits.keys, Ceilings: ceilings, Limits: v.Limits}
+		a = &store.Admission{Plan: q.limits.keys, Ceilings: ceilings, Limits: v.Limits, Hold: v.Hold}
 	}
 	l.local.Record(c, a)
 	return d
@@ -225,7 +245,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		plan, ceilings, limits = a.Plan, a.Ceilings, a.Limits
 	}
 	d := quota.Decision{
-		Allowed: v.Outcome == store.Admitted || v.Outcome == store.Replayed, Replayed: v.Outcome == store.Replayed,
+		Allowed: v.Outcome == store.Admitted || v.Outcome == store.Replayed || v.Outcome == store.Settled, Replayed: v.Outcome == store.Replayed,
 		Limits: make([]quota.LimitState, len(limits)),
 	}
 	for i, lv := range limits {
@@ -233,7 +253,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		*s = quota.LimitState{
 			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
-			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond,
+			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond, Held: lv.Held,
 		}
 		if v.Outcome != store.Denied {
 			continue
@@ -265,7 +285,8 @@ func (q *query) finish(d *quota.Decision) {
 	}
 	// A check that was shed passes too, but no limit would have denied it. A shed report
 	// or peek has nothing to let pass.
-	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || q.call.Op == store.OpCheck) {
+	checks := q.call.Op == store.OpCheck || q.call.Op == store.OpReserve
+	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || checks) {
 		d.Allowed, d.WouldDeny = true, !shed
 	}
 	if q.request.Explain && q.concerns(d.Limits) {
@@ -289,7 +310,7 @@ func (q *query) concerns(states []quota.LimitState) bool {
 // rank has a decision counted by partition: the units that limits denied, or would have denied,
 // or the units that were used under all of them. A replay uses nothing once more.
 func (l *Limiter) rank(q *query, d *quota.Decision) {
-	if l.top == nil || q.call.Op == store.OpPeek || d.Replayed || len(d.Limits) == 0 {
+	if l.top == nil || q.looks() || d.Replayed || len(d.Limits) == 0 {
 		return
 	}
 	e := top.Event{By: quota.TopUsed}
@@ -298,14 +319,18 @@ func (l *Limiter) rank(q *query, d *quota.Decision) {
 	}
 	plan, at := q.limits.keys, 0
 	for i := range plan.Keys {
-		e.Key, e.Limits, e.Which, e.Units = q.call.Keys[i], plan.Keys[i].Limits, 0, q.call.CostOf(i)
+		charged, held := q.call.Share(i)
+		if e.Units = charged; e.By == quota.TopDenied {
+			e.Units += held
+		}
+		e.Key, e.Limits, e.Which = q.call.Keys[i], plan.Keys[i].Limits, 0
 		for n := range e.Limits {
 			if e.By == quota.TopUsed || d.Limits[plan.Order[at]].Denied {
 				e.Which |= 1 << n
 			}
 			at++
 		}
-		if e.Which != 0 {
+		if e.Which != 0 && e.Units > 0 {
 			l.top.Record(e)
 		}
 	}

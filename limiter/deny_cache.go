@@ -29,7 +29,7 @@ const (
 	// maxCached bounds how long a step of Redis's clock, a report by another process or
 	// the loss of what Redis held can go unnoticed here. A denial by a global limit is also
 	// about what other regions use, and how peers see this one. What a bound denies any process
-	// of the region may borrow at any moment: a round trip after it was wanted.
+	// of the region may borrow at any moment: a round trip after it was wanted. What reservations hold they may free at any moment.
 	maxCached, maxCachedGlobal, maxCachedBounded = 30 * time.Second, time.Second, 50 * time.Millisecond
 	// mostCached bounds memory under a flood of ids that are each denied.
 	mostCached = 1 << 18
@@ -83,7 +83,7 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 	for i := range limits {
 		most := maxCached
 		switch l := limits[i].Limit; {
-		case l.MaxOvershoot > 0:
+		case l.MaxOvershoot > 0 || limits[i].Held > 0:
 			most = maxCachedBounded
 		case l.Scope == quota.ScopeGlobal:
 			most = maxCachedGlobal

@@ -19,16 +19,21 @@ const closedRetry = time.Second
 func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.Error) (quota.Decision, error) {
 	reason, op := quota.ReasonRedisRefused, q.call.Op
 	if e != nil {
-		if reason = e.Reason; reason == quota.ReasonOverloaded {
+		reason = e.Reason
+		switch {
+		case q.hold.ticket != nil:
+		case reason == quota.ReasonOverloaded:
 			return q.turnedAway(), nil
-		}
-		if op == store.OpCheck && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled) {
+		case (op == store.OpCheck || op == store.OpReserve) && !e.Ambiguous && errors.Is(ctx.Err(), context.Canceled):
 			op = store.OpPeek // the client has gone and nothing was charged; charge nothing here either
 		}
 	} else {
 		l.metrics.partition.Add(1)
 		l.unreadable.Warn(l.log, l.now(), "", "a partition's data in redis cannot be read, its fail mode decides",
 			"key", q.call.Keys[0], "error", cause)
+	}
+	if q.hold.ticket != nil {
+		return l.claimLater(ctx, q, reason)
 	}
 	if a := l.earlier(q, false); a != nil {
 		return q.again(a, reason)
@@ -67,7 +72,9 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 	verdicts := make([]store.Verdict, 1)
 	if q.ceilings != nil { // what siblings used is not in this memory
 		peek := call
-		peek.Op = store.OpPeek
+		if peek.Op = store.OpPeek; q.call.Op == store.OpReserve {
+			peek.Op, peek.Cost = store.OpReserve, 0
+		}
 		if l.local.Decide(ctx, []store.Call{peek}, verdicts); verdicts[0].Err == nil {
 			for i := range call.Ceilings {
 				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
@@ -82,13 +89,18 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 		return q.failDecision(quota.BasisClosed), nil
 	case v.Outcome == store.Reused:
 		return quota.Decision{}, errReused()
-	case v.Outcome == store.Admitted && op != store.OpPeek:
+	case v.Outcome == store.Admitted && op != store.OpPeek && !q.looks():
 		l.own.add(l.earlier(q, true))
 		for i, g := range q.globals() {
-			q.rules.Global.Local(ctx, q.plan.policy, g.limit, g.key, q.costOf(i))
+			if charged, _ := q.call.Share(q.limits.keys.KeyOf[i]); charged > 0 {
+				q.rules.Global.Local(ctx, q.plan.policy, g.limit, g.key, charged)
+			}
 		}
 	}
 	d := q.decision(v, call.Ceilings)
+	if op == store.OpReserve {
+		q.holds(v, &d)
+	}
 	d.Basis = quota.BasisLocal
 	q.processes = processes
 	return d, nil
@@ -99,7 +111,7 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 func (q *query) localCall(op store.Op, processes int64) store.Call {
 	return store.Call{
 		Op: op, Plan: q.limits.local(processes), Answers: q.limits.keys, Keys: q.call.Keys, Cost: q.call.Cost, Costs: q.call.Costs,
-		Record: q.call.Record, Print: q.call.Print,
+		Record: q.call.Record, Print: q.call.Print, Hold: q.call.Hold,
 	}
 }
 

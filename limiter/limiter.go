@@ -25,6 +25,8 @@ type Limiter struct {
 	denyCache *denyCache
 	local     *memstore.Store // what this process has admitted; decides while the store is away
 	own       own             // what of it the store does not know yet
+	pending   *pending        // settles that the store did not take
+	seal      *Seal
 	overflow  *overflow
 	log       *slog.Logger
 	metrics   *metrics
@@ -43,6 +45,8 @@ type Options struct {
 	Meter  metric.Meter // nil makes no metrics
 	// Top counts what is denied and used, by partition; nil for nobody.
 	Top *top.Recorder
+	// Seal makes the ids of reservations; nil is one that no other process has.
+	Seal *Seal
 	// Now is this process's monotonic clock, for the life of cached denials and
 	// the age of what memory records. nil means time.Now.
 	Now func() time.Time
@@ -63,6 +67,9 @@ func New(o Options) (*Limiter, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Seal == nil {
+		o.Seal = NewSeal()
+	}
 	start := o.Now()
 	base := start.UnixMicro()
 	localUS := func() int64 { return base + o.Now().Sub(start).Microseconds() }
@@ -75,6 +82,8 @@ func New(o Options) (*Limiter, error) {
 		denyCache: newDenyCache(start, resets),
 		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Records: localRecords, Coarse: true}),
 		own:       own{queue: make(chan *store.Admission, localRecords)},
+		pending:   newPending(),
+		seal:      o.Seal,
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
 		top:       o.Top,
@@ -169,7 +178,7 @@ func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outco
 // known: it has no tenant and no policy, and its mode is global, as where no global limit applies.
 func (l *Limiter) Shed(ctx context.Context) quota.Decision {
 	d := quota.Decision{Basis: quota.BasisShed, Reason: quota.ReasonOverloaded}
-	l.metrics.decided(ctx, &d, store.OpCheck, 0)
+	l.metrics.decided(ctx, &d, &query{call: store.Call{Op: store.OpCheck}}, 0)
 	return d
 }
 

@@ -17,6 +17,8 @@ import (
 type metrics struct {
 	decisions, nearMiss        *instruments.CounterOf[labels]
 	exceeded, suspended        *instruments.CounterOf[labels] // of bounds
+	reserved, charged, overrun *instruments.CounterOf[labels] // of reservations, units
+	late                       *instruments.CounterOf[labels]
 	unknown, shared, partition *instruments.Counter
 	duration                   metric.Float64Histogram
 }
@@ -42,6 +44,11 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 			"Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
 		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
 		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
+		reserved: of("regiond.reservations.reserved", "{unit}", "Units that reservations held when they were made."),
+		charged:  of("regiond.reservations.settled", "{unit}", "Units that settles charged, or will when Redis is back."),
+		overrun:  of("regiond.reservations.overrun", "{unit}", "Units of them that were above what was held."),
+		late: of("regiond.reservations.late", "{reservation}",
+			"Settles of reservations that had ended by themselves, or are held elsewhere."),
 		suspended: of("regiond.bound.suspended", decision,
 			"Checks allowed without the bound of a limit, while Redis was away or busy."),
 		duration: i.Histogram("regiond.decision.duration", "s",
@@ -68,15 +75,31 @@ func (m *metrics) bounded(c *Config) {
 	}
 }
 
+// settled counts a settle.
+func (m *metrics) settled(q *query, s *quota.Settlement) {
+	l := labels{policy: q.plan.policy.Name}
+	m.charged.Add(l, q.request.Cost)
+	m.overrun.Add(l, max(0, q.request.Cost-q.hold.ticket.amount))
+	if !s.Released && !s.Pending {
+		m.late.Add(l, 1)
+	}
+}
+
 // decided counts a decision. Peeks decide nothing and are not counted. ctx is the
 // request's, so that a sampled one becomes an exemplar.
-func (m *metrics) decided(ctx context.Context, d *quota.Decision, op store.Op, took time.Duration) {
-	if op == store.OpPeek {
+func (m *metrics) decided(ctx context.Context, d *quota.Decision, q *query, took time.Duration) {
+	if q.looks() {
 		return
 	}
 	l := labels{policy: d.Policy, decision: d.Label(), basis: d.Basis, mode: d.Mode, reason: d.Reason}
-	if op == store.OpReport && d.Basis != quota.BasisShed {
+	switch {
+	case d.Basis == quota.BasisShed:
+	case q.call.Op == store.OpReport:
 		l.decision = "reported"
+	case d.Settlement != nil:
+		l.decision = "settled"
+	case d.Reservation != nil && q.hold.ticket != nil:
+		l.decision = "extended"
 	}
 	m.decisions.Add(l, 1)
 	if d.Basis == quota.BasisShed { // nothing was decided

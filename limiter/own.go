@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,9 @@ func (q *query) again(a *store.Admission, reason quota.Reason) (quota.Decision, 
 		return quota.Decision{}, errReused()
 	}
 	d := q.decision(&store.Verdict{Outcome: store.Replayed, Earlier: a}, nil)
+	if q.call.Op == store.OpReserve {
+		q.holds(&store.Verdict{Outcome: store.Replayed, StoreUS: a.US, Hold: a.Hold}, &d)
+	}
 	d.Basis, d.Mode, d.Reason = quota.BasisLocal, quota.ModeLocal, reason
 	return d, nil
 }
@@ -69,9 +73,12 @@ const (
 	rememberMost  = 256
 )
 
-// Run writes what this process has admitted with an Idempotency-Key while the store was away, when
+// Run writes what this process has admitted with an Idempotency-Key and settled while the store was away, when
 // it is back. It returns when ctx ends.
 func (l *Limiter) Run(ctx context.Context) error {
+	var settles sync.WaitGroup
+	settles.Go(func() { l.settlePending(ctx) })
+	defer settles.Wait()
 	s, ok := l.store.(store.Rememberer)
 	if !ok {
 		<-ctx.Done()

@@ -71,7 +71,8 @@ func TestMetricsCostNoAllocation(t *testing.T) {
 	}
 	limit := &quota.Limit{Name: "minute", Units: 10, Window: time.Minute}
 	d := &quota.Decision{Allowed: true, Policy: "standard", Limits: []quota.LimitState{{Limit: limit, Ceiling: 10}}}
-	count := func() { m.decided(t.Context(), d, store.OpCheck, time.Millisecond) }
+	q := &query{call: store.Call{Op: store.OpCheck}}
+	count := func() { m.decided(t.Context(), d, q, time.Millisecond) }
 	count() // builds the labels
 	if n := testing.AllocsPerRun(1000, count); n != 0 {
 		t.Errorf("a decision costs %v allocations to count", n)

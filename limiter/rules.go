@@ -140,7 +140,8 @@ type query struct {
 	enforcement quota.Enforcement
 	asks        bool // the store has to decide it
 	overflow    bool
-	shared      bool // a key is that of the values beyond MaxValues
+	shared      bool    // a key is that of the values beyond MaxValues
+	hold        holding // of a reserve, and of the claims on it
 }
 
 // resolve makes the query of a request: it validates that and plans its call, or returns all that is wrong with it.
@@ -173,8 +174,11 @@ func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *ove
 	if len(ms) > 0 {
 		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
+	if op == store.OpReserve && !q.plan.policy.Reserves() {
+		return errNoHolds(name)
+	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
-	q.limits = q.plan.planFor(req.Dimensions)
+	q.limits = q.plan.planFor(req.Dimensions, op)
 	if q.limits == nil {
 		return nil
 	}
@@ -194,11 +198,11 @@ func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
 	return ms
 }
 
-// planFor returns the plan of the limits that apply, nil for none.
-func (p *policyPlan) planFor(dims quota.Dimensions) *limitPlan {
-	mask := uint32(0)
+// planFor returns the plan of the limits that apply to what op does, nil for none.
+func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
+	mask, reserves := uint32(0), op == store.OpReserve || op == store.OpSettle || op == store.OpExtend
 	for i := range p.policy.Limits {
-		if p.policy.Limits[i].Applies(dims) {
+		if l := &p.policy.Limits[i]; l.Applies(dims) && (reserves || l.Algorithm != quota.Concurrent) {
 			mask |= 1 << i
 		}
 	}
@@ -236,6 +240,7 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 	for i, l := range s.limits {
 		alone := *l
 		switch {
+		case l.Algorithm == quota.Concurrent: // each reservation says how long it lasts
 		case l.Algorithm == quota.GCRA:
 			stretch := min(processes, mostStretch)
 			alone.Burst = max(1, l.Capacity()/processes)
@@ -251,15 +256,20 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 	return local.(*store.KeyPlan)
 }
 
-func (q *query) tooCostly() error {
+func (q *query) tooCostly(op store.Op) error {
 	for i, l := range q.limits.limits {
-		cost := q.request.Cost
-		if q.request.Charges != nil {
+		cost, most, pointer := q.request.Cost, l.Capacity(), "/cost"
+		switch {
+		case op == store.OpReserve && l.Counts != quota.CountsTokens: // it takes 1 of it
+			continue
+		case op == store.OpReserve:
+			most, pointer = q.plan.policy.MostHeld(l), "/amount"
+		case q.request.Charges != nil:
 			cost = q.request.Charges[i].Cost
 		}
-		if cost > l.Capacity() {
-			return &quota.Invalid{Fault: quota.FaultCost, Limit: l.Name, Fields: []quota.FieldError{{Pointer: "/cost", Detail: fmt.Sprintf(
-				"%d can never be admitted: limit %s of policy %s holds %d", cost, l.Name, q.plan.policy.Name, l.Capacity())}}}
+		if cost > most {
+			return &quota.Invalid{Fault: quota.FaultCost, Limit: l.Name, Fields: []quota.FieldError{{Pointer: pointer, Detail: fmt.Sprintf(
+				"%d can never be admitted: limit %s of policy %s holds %d", cost, l.Name, q.plan.policy.Name, most)}}}
 		}
 	}
 	return nil
@@ -268,37 +278,48 @@ func (q *query) tooCostly() error {
 // planCall fills in the call of a query that has limits.
 func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
 	if op != store.OpReport {
-		if err := q.tooCostly(); err != nil {
+		if err := q.tooCostly(op); err != nil {
 			return err
 		}
 	}
-	r := q.rules
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
-	tenant := req.Tenant
+	tenant, takes := req.Tenant, op != store.OpPeek && (op != store.OpReserve || req.Cost > 0)
 	keys := keysOf(plan, tenant, policy, req)
-	if unlisted && !overflow.admit(keys, plan.TTL(), op != store.OpPeek) {
+	if unlisted && !overflow.admit(keys, plan.TTL(), takes) {
 		q.overflow = true
 		tenant = ""
 		keys = keysOf(plan, tenant, policy, &quota.Request{})
 	}
-	if !unlisted && r.MaxValues > 0 {
-		q.shareValues(keys, overflow, op != store.OpPeek)
+	if !unlisted && q.rules.MaxValues > 0 {
+		q.shareValues(keys, overflow, takes)
 	}
-	q.call = store.Call{Plan: plan, Keys: keys, Counters: plan.AppendCounters(nil, keys, tenant, policy), Op: op, Cost: req.Cost, Ceilings: plan.Capacities}
+	q.fillCall(op, keys, tenant)
 	if req.Charges != nil {
 		q.takeCosts()
 	}
-	if r.Global != nil && plan.Global > 0 {
+	if req.IdempotencyKey != "" && takes {
+		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
+		q.call.Print = fingerprint(req, op)
+	}
+	if op == store.OpReserve {
+		q.planHold()
+	}
+	return nil
+}
+
+// fillCall makes the call under these keys.
+func (q *query) fillCall(op store.Op, keys []string, tenant string) {
+	plan := q.limits.keys
+	q.call = store.Call{
+		Plan: plan, Keys: keys, Counters: plan.AppendCounters(nil, keys, tenant, q.plan.policy.Name), Op: op, Cost: q.request.Cost,
+		Ceilings: plan.Capacities,
+	}
+	if q.rules.Global != nil && plan.Global > 0 {
 		q.call.Ceilings = slices.Clone(plan.Capacities)
 		q.call.Known = make([]quota.Counter, 0, plan.Global)
 		q.ceilings = make([]quota.Ceiling, len(plan.Limits))
 		q.takeCeilings()
 	}
-	if req.IdempotencyKey != "" && op != store.OpPeek {
-		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
-		q.call.Print = fingerprint(req, op)
-	}
-	return nil
 }
 
 // keysOf are the keys of a request under a plan.
@@ -340,6 +361,7 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 			continue
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
+		q.hold.shared |= 1 << i
 	}
 }
 
@@ -347,6 +369,9 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 func fingerprint(req *quota.Request, op store.Op) string {
 	h := xxhash.New()
 	fmt.Fprintf(h, "%c %q %d %q", op, req.Tenant, req.Cost, req.Policy)
+	if op == store.OpReserve {
+		fmt.Fprintf(h, " %d", req.TTL)
+	}
 	for _, d := range req.Dimensions {
 		fmt.Fprintf(h, " %q=%q", d.Name, d.Value)
 	}

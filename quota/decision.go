@@ -77,6 +77,8 @@ const (
 	// ReasonBoundBurnt: the region's own share under a bound counts as used, since its store has lost data. It admits what
 	// other regions lend it.
 	ReasonBoundBurnt
+	// ReasonTooManyHolds: a partition has as many open reservations as it may, MaxHolds.
+	ReasonTooManyHolds
 )
 
 var (
@@ -85,7 +87,7 @@ var (
 	reasonNames = []string{
 		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open", "overloaded",
 		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
-		"bound_closed", "bound_burnt",
+		"bound_closed", "bound_burnt", "too_many_holds",
 	}
 )
 

@@ -1,0 +1,126 @@
+package limiter
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/internal/base/signal"
+	"github.com/regiond/regiond/limiter/store"
+)
+
+// pending are the settles that the store did not take, by the number of their reservation. They are charged when it is back, and
+// may be sent again until it answers: a settle is idempotent. They are gone with the process.
+type pending struct {
+	added chan struct{}
+
+	mu   sync.Mutex
+	byID map[int64]*query // guarded by mu
+}
+
+const (
+	// mostPending bounds the settles that a process keeps: 700 bytes each, with what they charge.
+	mostPending = 1 << 16
+	// settleEvery is how often the store is asked to take them, and settleMost how many at once.
+	settleEvery = 250 * time.Millisecond
+	settleMost  = 256
+)
+
+func newPending() *pending {
+	return &pending{added: make(chan struct{}, 1), byID: map[int64]*query{}}
+}
+
+// add keeps the settle of a query; added is false where there is one of that reservation, and room where there is no place.
+func (p *pending) add(q *query) (added, room bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byID[q.call.Hold.ID] != nil {
+		return false, true
+	}
+	if len(p.byID) >= mostPending {
+		return false, false
+	}
+	kept := *q
+	kept.call.Hold.GoneUS = math.MaxInt64 // it was in time
+	p.byID[q.call.Hold.ID] = &kept
+	signal.Send(p.added)
+	return true, true
+}
+
+// next returns some of the settles.
+func (p *pending) next() []*query {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	some := make([]*query, 0, min(len(p.byID), settleMost))
+	for _, q := range p.byID {
+		if len(some) == settleMost {
+			break
+		}
+		some = append(some, q)
+	}
+	return some
+}
+
+func (p *pending) drop(q *query) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byID, q.call.Hold.ID)
+}
+
+func (p *pending) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.byID)
+}
+
+// settlePending charges what is pending whenever the store takes it, until ctx ends.
+func (l *Limiter) settlePending(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.pending.added:
+		}
+		for l.pending.size() > 0 {
+			if l.settleSome(ctx) {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settleEvery):
+			}
+		}
+	}
+}
+
+// settleSome reports whether the store took any.
+func (l *Limiter) settleSome(ctx context.Context) bool {
+	some := l.pending.next()
+	calls, verdicts := make([]store.Call, len(some)), make([]store.Verdict, len(some))
+	for i, q := range some {
+		q.call.Ceilings = slices.Clone(q.call.Ceilings) // those of before may still be read
+		q.call.Known = nil
+		q.takeCeilings()
+		calls[i] = q.call
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	l.store.Decide(ctx, calls, verdicts)
+	taken := false
+	for i, q := range some {
+		v := &verdicts[i]
+		if v.Err != nil || v.Outcome == 0 {
+			continue
+		}
+		q.publishUsage(context.Background(), v)
+		if v.Outcome == store.Lost { // its ceilings are others now
+			continue
+		}
+		l.pending.drop(q)
+		taken = true
+	}
+	return taken
+}
