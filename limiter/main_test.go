@@ -68,6 +68,18 @@ func storeRig(t testing.TB, s store.Store, c limiter.Config, meter api.Meter, re
 	return &rig{Limiter: l, reader: reader, store: s}
 }
 
+// sealedRig is a rig in memory whose reservations others with the same Seal know.
+func sealedRig(t testing.TB, c limiter.Config, seal *limiter.Seal) *rig {
+	t.Helper()
+	meter, reader := readMeter(t)
+	s := memstore.New(memstore.Options{})
+	l, err := limiter.New(limiter.Options{Store: s, Config: c, Logger: slog.New(slog.DiscardHandler), Meter: meter, Seal: seal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{Limiter: l, reader: reader, store: s}
+}
+
 func readMeter(t testing.TB) (api.Meter, *metric.ManualReader) {
 	t.Helper()
 	reader := metric.NewManualReader()
