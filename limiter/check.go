@@ -270,6 +270,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 // basis, enforcement and, if requested, the explanation.
 func (q *query) finish(d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
+	d.Reserves = q.request.Reserve
 	for i, g := range q.globals() {
 		if g.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
 			d.Mode, d.Reason = g.Mode, cmp.Or(d.Reason, g.Reason)

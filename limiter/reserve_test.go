@@ -250,9 +250,8 @@ func TestReservationsReplay(t *testing.T) {
 func TestChecksAmongReservations(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	r := memoryRig(t, onePolicy(completions()), func() time.Time { return now })
-	var all []quota.Decision
 	for range 3 {
-		all = append(all, r.reserve(t, "acme", 300))
+		r.reserve(t, "acme", 300)
 	}
 	if d := r.reserve(t, "acme", 1); d.Allowed || !d.Limits[2].Denied || d.Limits[1].Denied {
 		t.Errorf("a fourth at once: %+v", d)
@@ -260,14 +259,10 @@ func TestChecksAmongReservations(t *testing.T) {
 	if d := r.check(t, "acme", 7); !d.Allowed || len(d.Limits) != 2 { // 10 requests − 3
 		t.Errorf("a check: %+v", d)
 	}
-	other := r.reserve(t, "globex", 600)
-	if d := r.check(t, "globex", 2); !d.Allowed {
-		t.Fatal(d)
-	}
 	p := completions()
 	p.Limits = p.Limits[1:]
 	r = memoryRig(t, onePolicy(p), func() time.Time { return now })
-	other = r.reserve(t, "globex", 600)
+	other := r.reserve(t, "globex", 600)
 	if d := r.check(t, "globex", 401); d.Allowed {
 		t.Errorf("401 of 400: %+v", d)
 	}

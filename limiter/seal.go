@@ -24,9 +24,11 @@ import (
 // The tag is the initial vector (SIV): no nonce can come twice, however many ids there are, and equal tickets, as of a
 // replay, have equal ids.
 type Seal struct {
-	own    sealKey
-	shared atomic.Pointer[sealKey]
+	keys atomic.Pointer[[]sealKey] // the first seals, all open
 }
+
+// mostSealKeys bounds the keys that still open ids. More than two there are only where Redis loses what it keeps.
+const mostSealKeys = 4
 
 type sealKey struct {
 	mac   []byte
@@ -37,13 +39,20 @@ type sealKey struct {
 func NewSeal() *Seal {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return &Seal{own: newSealKey(secret)}
+	s := &Seal{}
+	s.Share(secret)
+	return s
 }
 
-// Share makes ids under a secret that other processes have too. Those of before are still opened here.
+// Share makes ids under a secret that other processes have too. Those of before are still opened here. It is called by one
+// goroutine at a time.
 func (s *Seal) Share(secret []byte) {
-	k := newSealKey(secret)
-	s.shared.Store(&k)
+	keys := []sealKey{newSealKey(secret)}
+	if before := s.keys.Load(); before != nil {
+		keys = append(keys, *before...)
+	}
+	keys = keys[:min(len(keys), mostSealKeys)]
+	s.keys.Store(&keys)
 }
 
 func newSealKey(secret []byte) sealKey {
@@ -74,10 +83,7 @@ func (k *sealKey) tag(plain []byte) []byte {
 
 // seal returns the id of a ticket.
 func (s *Seal) seal(t *ticket) string {
-	k := s.shared.Load()
-	if k == nil {
-		k = &s.own
-	}
+	k := &(*s.keys.Load())[0]
 	plain := t.append(make([]byte, 0, 128))
 	out := append(k.tag(plain), plain...)
 	cipher.NewCTR(k.block, out[:tagSize]).XORKeyStream(out[tagSize:], plain)
@@ -93,10 +99,7 @@ func (s *Seal) open(id string) (*ticket, bool) {
 	if err != nil || len(sealed) < tagSize {
 		return nil, false
 	}
-	for _, k := range []*sealKey{s.shared.Load(), &s.own} {
-		if k == nil {
-			continue
-		}
+	for _, k := range *s.keys.Load() {
 		plain := make([]byte, len(sealed)-tagSize)
 		cipher.NewCTR(k.block, sealed[:tagSize]).XORKeyStream(plain, sealed[tagSize:])
 		if subtle.ConstantTimeCompare(k.tag(plain), sealed[:tagSize]) == 1 {

@@ -153,7 +153,7 @@ type LimitState struct {
 	Reason Reason
 }
 
-// Used is how many units this region has used of the limit.
+// Used is how many units this region has used of the limit, those that are held among them.
 func (s *LimitState) Used() int64 { return max(0, s.Ceiling-s.Remaining) + s.Over }
 
 // Decision is the answer to a Request. Limits has one entry for each limit of
@@ -167,10 +167,12 @@ type Decision struct {
 	Allowed bool
 	// WouldDeny is set under Observe when a limit was exceeded, or a fail mode is closed;
 	// not for a check that was shed, which says nothing about the limits.
-	WouldDeny   bool
-	Tenant      string
-	Policy      string
-	Cost        int64
+	WouldDeny bool
+	Tenant    string
+	Policy    string
+	Cost      int64
+	// Reserves is whether it was asked to hold Cost; see CostOf.
+	Reserves    bool
 	Limits      []LimitState
 	Basis       Basis
 	Mode        Mode
@@ -238,6 +240,14 @@ func (d *Decision) Label() string {
 		return "shed"
 	}
 	return "denied"
+}
+
+// CostOf is what was asked of a limit: of a reservation those that do not count tokens take 1.
+func (d *Decision) CostOf(l *Limit) int64 {
+	if d.Reserves && l.Counts != CountsTokens {
+		return 1
+	}
+	return d.Cost
 }
 
 // Headline returns the index of the limit that answers are summed up by: on a

@@ -128,7 +128,11 @@ func (a *account) say(format string, args ...any) {
 // verdict is the answer, and what it rests on.
 func (a *account) verdict() {
 	d := a.d
-	request := fmt.Sprintf("tenant %s spend %s under policy %s now", d.Tenant, units(d.Cost), d.Policy)
+	verb := "spend"
+	if d.Reserves {
+		verb = "hold"
+	}
+	request := fmt.Sprintf("tenant %s %s %s under policy %s now", d.Tenant, verb, units(d.Cost), d.Policy)
 	switch {
 	case d.Basis == BasisShed:
 		a.say("Redis of %s is busier than a check can wait for, so nothing is known now; ask again after a second.", a.region)
@@ -199,7 +203,14 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 	if l.Algorithm == GCRA {
 		burst = fmt.Sprintf(", at most %d at once", l.Capacity())
 	}
-	a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), WindowText(l.Window), burst, where, by)
+	switch {
+	case l.Algorithm == Concurrent:
+		a.say("Limit %s is %s at once, counted %s%s.", l.Name, reservations(l.Units), where, by)
+	case l.Counts == CountsTokens:
+		a.say("Limit %s is %d tokens per %s%s, counted %s%s.", l.Name, l.Units, WindowText(l.Window), burst, where, by)
+	default:
+		a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), WindowText(l.Window), burst, where, by)
+	}
 	decides := a.d.Basis != BasisOpen && a.d.Basis != BasisClosed
 	if decides && (e.Bound == nil || e.Bound.Binds != "closed") {
 		a.use(s)
@@ -221,16 +232,28 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 // tooSmall reports whether a limit denies by a ceiling below the cost that is not known to grow: its
 // RetryAfter is then the window, after which to ask again.
 func (a *account) tooSmall(s LimitState) bool {
-	return s.Denied && s.Reason == ReasonNone && a.d.Cost > s.Ceiling && s.RetryAfter == s.Limit.Window
+	return s.Denied && s.Reason == ReasonNone && a.d.CostOf(s.Limit) > s.Ceiling && s.RetryAfter == s.Limit.Window
 }
 
 // use is what is used of a limit here, and when it frees.
 func (a *account) use(s *LimitState) {
-	switch used := s.Used(); {
+	if s.Limit.Algorithm == Concurrent {
+		a.say("Of the %s that %s may have open at once, %d are.", reservations(s.Ceiling), a.region, s.Held)
+		if s.Denied {
+			a.say("Another may begin in %s, or when one is settled.", wait(s.RetryAfter))
+		}
+		return
+	}
+	if s.Held > 0 {
+		a.say("%s of it are held by open reservations, and free when those are settled.", units(s.Held))
+	}
+	switch used := s.Used() - s.Held; {
 	case s.Ceiling == 0 && used == 0:
 		a.say("%s may hold nothing of it now.", a.region)
 	case s.Over > 0:
 		a.say("%s used %s of it, and may hold %d of it now.", a.region, units(used), s.Ceiling)
+	case s.Remaining == 0 && s.Held > 0:
+		a.say("%s used %d of the %s that it may hold of it now; nothing is left.", a.region, used, units(s.Ceiling))
 	case s.Remaining == 0:
 		a.say("%s used all of the %s that it may hold of it now.", a.region, units(s.Ceiling))
 	case used == 0:
@@ -330,6 +353,13 @@ func units(n int64) string {
 		return "1 unit"
 	}
 	return fmt.Sprintf("%d units", n)
+}
+
+func reservations(n int64) string {
+	if n == 1 {
+		return "1 reservation"
+	}
+	return fmt.Sprintf("%d reservations", n)
 }
 
 // wait is a time for people, rounded up: to be early is no use.

@@ -75,6 +75,18 @@ func TestSentences(t *testing.T) {
 			d.Allowed, d.Cost = false, 550
 			s.Denied, s.RetryAfter, e.Peers = true, time.Minute-time.Millisecond, nil
 		}},
+		{"tokens, some of them held", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.Allowed, d.Reserves, d.Cost = false, true, 700
+			s.Limit = &Limit{Name: "tokens", Units: 1000, Window: time.Minute, Counts: CountsTokens}
+			s.Denied, s.Ceiling, s.Remaining, s.Held, s.RetryAfter, s.ResetAfter = true, 1000, 350, 400, 29*time.Second, time.Minute
+		}},
+		{"all of the places are taken", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			alone(s, e)
+			d.Allowed, d.Reserves, d.Cost = false, true, 700
+			s.Limit = &Limit{Name: "inflight", Units: 3, Window: time.Minute, Algorithm: Concurrent}
+			s.Denied, s.Ceiling, s.Remaining, s.Held, s.RetryAfter, s.ResetAfter = true, 3, 0, 3, 29*time.Second, time.Minute
+		}},
 		{"a rate with a burst", func(_ *Decision, s *LimitState, e *LimitExplanation) {
 			alone(s, e)
 			s.Limit = &Limit{Name: "rate", Units: 10, Window: time.Minute, Algorithm: GCRA, Burst: 3}

@@ -157,6 +157,9 @@ func (o *Object) limit(s *quota.LimitState) {
 	o.Number("limit", s.Limit.Units)
 	o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
 	o.Number("remaining", max(0, s.Remaining))
+	if s.Limit.Holds() {
+		o.Number("held", s.Held)
+	}
 	o.word("scope", s.Limit.Scope.String())
 	o.Number("ceiling", s.Ceiling)
 }

@@ -105,7 +105,9 @@ func (fs *Fields) draft11(d *quota.Decision, jitter float64) {
 		s := &d.Limits[i]
 		policies, states = appendName(policies, d.Policy, s.Limit.Name), appendName(states, d.Policy, s.Limit.Name)
 		policies = appendInteger(append(policies, ";q="...), s.Limit.Units)
-		if w := windowSeconds(s.Limit.Window); w > 0 {
+		if s.Limit.Algorithm == quota.Concurrent {
+			policies = append(policies, `;qu="concurrent-requests"`...)
+		} else if w := windowSeconds(s.Limit.Window); w > 0 {
 			policies = appendInteger(append(policies, ";w="...), w)
 		}
 		states = appendInteger(append(states, ";r="...), s.Remaining)

@@ -113,8 +113,17 @@ func Denial(d *quota.Decision) Problem {
 		return Problem{Kind: Quota}
 	}
 	s := &d.Limits[head]
+	wait := ceil(s.RetryAfter, time.Millisecond)
+	switch {
+	case d.Reason == quota.ReasonTooManyHolds:
+		return Problem{Kind: Quota, Detail: fmt.Sprintf("Policy %s has %d open reservations here, and no more are kept; one ends in %d ms.",
+			d.Policy, quota.MaxHolds, wait)}
+	case s.Limit.Algorithm == quota.Concurrent:
+		return Problem{Kind: Quota, Detail: fmt.Sprintf("Limit %s of policy %s is %d at once; one of them ends in %d ms, or when it is settled.",
+			s.Limit.Name, d.Policy, s.Limit.Units, wait)}
+	}
 	return Problem{Kind: Quota, Detail: fmt.Sprintf("Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
-		s.Limit.Name, d.Policy, s.Limit.Units, quota.WindowText(s.Limit.Window), d.Cost, ceil(s.RetryAfter, time.Millisecond))}
+		s.Limit.Name, d.Policy, s.Limit.Units, quota.WindowText(s.Limit.Window), d.CostOf(s.Limit), wait)}
 }
 
 // Bounds of an answer to a request that breaks rules.

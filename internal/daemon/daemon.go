@@ -54,6 +54,7 @@ type Daemon struct {
 	started  *config // with which New was called
 
 	limiter     *limiter.Limiter
+	shareSeal   component // nil where nothing is to be shared
 	recorder    *top.Recorder
 	redis       *redisstore.Store // nil when usage is kept in memory
 	clock       *clock.Clock      // the store's
@@ -144,8 +145,10 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	if d.bounds, err = newBoundWatch(d); err != nil {
 		return nil, err
 	}
+	var seal *limiter.Seal
+	seal, d.shareSeal = newSeal(c, stateOf.Eval)
 	if d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(topology), Top: d.recorder,
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Seal: seal,
 		Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
 	}); err != nil {
 		return nil, err

@@ -78,6 +78,9 @@ func (d *Daemon) components() []component {
 	if d.redis != nil {
 		all = append(all, d.redis.Run)
 	}
+	if d.shareSeal != nil {
+		all = append(all, d.shareSeal)
+	}
 	if d.denials != nil {
 		all = append(all, d.denials.Run)
 	}
