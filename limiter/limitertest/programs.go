@@ -51,6 +51,7 @@ type pair struct {
 	us        int64
 	steps     int
 	known     map[quota.CounterKey]quota.Counter // that the last answers had
+	seen      func(*store.Verdict)               // each verdict of the store, if it is set
 }
 
 func newPair(s store.Store, now func(us int64), tenant string) *pair {
@@ -82,7 +83,10 @@ func (p *pair) compare(t failer, calls ...store.Call) {
 	got, want := decide(p.store, calls...), decide(p.reference, calls...)
 	for i := range calls {
 		q := p.reference.questions[calls[i].Plan]
-		if g, w := q.Text(&got[i])+q.Shared(&got[i]), q.Text(&want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
+		if p.seen != nil {
+			p.seen(&got[i])
+		}
+		if g, w := holdText(q, &got[i])+q.Shared(&got[i]), holdText(q, &want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
 			c := calls[i]
 			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
 				p.steps, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)

@@ -43,12 +43,17 @@ func (r *reference) Decide(_ context.Context, calls []store.Call, verdicts []sto
 		q := r.questions[calls[i].Plan]
 		a := r.region.Decide(r.us, q.question(&calls[i]))
 		verdicts[i] = store.Verdict{Outcome: a.Outcome, StoreUS: r.us}
+		if h := a.Hold; h != (oracle.Reservation{}) {
+			verdicts[i].Hold = store.HoldVerdict{
+				ID: h.ID, ExpiresUS: h.Expires, Held: h.Held, Charged: h.Charged, Released: h.Released, TooMany: h.TooMany,
+			}
+		}
 		for _, s := range a.States {
 			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{
-				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter,
+				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter, Held: s.Held,
 			})
 		}
-		for a.Outcome == oracle.Replayed && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit
+		for a.Outcome == oracle.Replayed && len(a.States) > 0 && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit
 			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{})
 		}
 	}
@@ -57,6 +62,9 @@ func (r *reference) Decide(_ context.Context, calls []store.Call, verdicts []sto
 // question is a call as the oracle takes it.
 func (q *Question) question(c *store.Call) oracle.Question {
 	o := oracle.Question{Op: oracle.Op(c.Op), Cost: c.Cost, Record: c.Record, Print: c.Print, Counters: c.Counters}
+	if h := c.Hold; h.ID != 0 {
+		o.Hold = oracle.Hold{Name: store.ReservationKey(c.Keys[0], h.ID), ID: h.ID, TTL: h.TTLUS, Keep: h.KeepUS, Gone: h.GoneUS}
+	}
 	for i, l := range q.plan.Limits {
 		ask := oracle.Ask{Limit: l, Ceiling: c.Ceilings[i]}
 		if i > 0 && q.plan.KeyOf[i] == q.plan.KeyOf[i-1] {

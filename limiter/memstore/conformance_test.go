@@ -41,3 +41,8 @@ func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedM
 func TestHolds(t *testing.T) { limitertest.Holds(t, timedMemory) }
 
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedMemory) }
+
+func TestHoldPrograms(t *testing.T) {
+	t.Parallel() // it measures no time
+	limitertest.RunHoldPrograms(t, timedMemory)
+}

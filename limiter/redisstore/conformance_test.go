@@ -169,3 +169,8 @@ func TestDamagedNumbers(t *testing.T) {
 func TestHolds(t *testing.T) { limitertest.Holds(t, timedRedis(t)) }
 
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedRedis(t)) }
+
+func TestHoldPrograms(t *testing.T) {
+	t.Parallel() // it measures no time
+	limitertest.RunHoldPrograms(t, timedRedis(t))
+}

@@ -28,4 +28,5 @@ func timedMiniredis(t testing.TB) (store.Store, func(us int64)) {
 func TestMiniredis(t *testing.T) {
 	t.Parallel() // it measures no time
 	limitertest.Run(t, timedMiniredis)
+	limitertest.Holds(t, timedMiniredis)
 }

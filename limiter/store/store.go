@@ -29,7 +29,7 @@ const (
 	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded.
 	OpLoans Op = 'l'
 	// OpReserve charges 1 to keys that count requests and holds the cost under keys that take holds, 1 under those of
-	// kind 'c', if every limit has room, else nothing. A cost of 0 looks.
+	// kind 'c', if every limit has room, else nothing. A cost of 0 answers what 1 would get and writes nothing.
 	OpReserve Op = 'h'
 	// OpSettle removes the holds of a reservation and charges the cost, which may be 0, to keys that count tokens, past the
 	// limits if need be.
@@ -98,7 +98,7 @@ func (c *Call) Share(key int) (charged, held int64) {
 	case c.Op == OpReserve && k.Kind == 'c':
 		return 0, 1
 	case c.Op == OpReserve && k.Holds:
-		return 0, c.Cost
+		return 0, max(1, c.Cost)
 	case c.Op == OpReserve:
 		return 1, 0
 	case c.Op == OpSettle && (k.Kind == 'c' || !k.Holds):

@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
@@ -52,6 +51,7 @@ type Question struct {
 	// Record names the record of an admission, "" for none, and Print distinguishes
 	// the question from others under the same Record.
 	Record, Print string
+	Hold          Hold // of Reserve, Settle and Extend
 	// Counters names what counts each global limit, in the order of Parts and Asks.
 	Counters []quota.CounterKey
 }
@@ -87,6 +87,7 @@ type State struct {
 	ResetUS   int64 // until nothing is used
 	Over      int64 // of a global limit that denies: units used beyond the ceiling, counted up to L
 	Counter   quota.Counter
+	Held      int64 // by reservations, after the call
 }
 
 // Answer is what a Question ought to get. States are in the order of Parts and
@@ -94,6 +95,7 @@ type State struct {
 type Answer struct {
 	Outcome byte
 	States  []State
+	Hold    Reservation // of Reserve, Settle and Extend
 }
 
 // Region is one region's store.
@@ -101,6 +103,9 @@ type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
 	totals     map[quota.CounterKey]quota.Counter
+	sets       map[string]*set
+	// reservations are never forgotten: what is too old is Gone.
+	reservations map[string]reservation
 }
 
 type record struct {
@@ -118,7 +123,10 @@ type partition struct {
 
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
-	return &Region{partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{}}
+	return &Region{
+		partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{},
+		sets: map[string]*set{}, reservations: map[string]reservation{},
+	}
 }
 
 // Forget drops all partitions and records whose name begins with prefix.
@@ -141,52 +149,81 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		if old.print != q.Print {
 			return Answer{Outcome: Reused}
 		}
-		return Answer{Outcome: Replayed, States: old.answer.States}
+		return Answer{Outcome: Replayed, States: old.answer.States, Hold: old.answer.Hold}
 	}
-	fits := true
+	var settled reservation
+	switch _, taken := r.reservations[q.Hold.Name]; {
+	case q.Op == Extend:
+		return r.extend(time, q)
+	case q.Op == Reserve && taken:
+		return Answer{Outcome: Taken}
+	case q.Op == Settle:
+		var done *Answer
+		if settled, done = r.settle(time, q); done != nil {
+			return *done
+		}
+	}
+	fits, answer := true, Answer{Outcome: Denied}
 	costs, sums := make([]int64, len(q.Parts)), make([]int64, len(q.Parts)) // sums with parts of the same name before
 	for i, p := range q.Parts {
-		costs[i] = cmp.Or(p.Cost, q.Cost)
+		charged, held := q.takes(p)
+		costs[i], sums[i] = charged, held
 		for n := range i + 1 {
 			if q.Parts[n].Name == p.Name {
 				sums[i] += costs[n]
 			}
 		}
+		answer.Hold.TooMany = answer.Hold.TooMany || held > 0 && len(r.set(p.Name).open(time)) >= quota.MaxHolds
 		for _, a := range p.Asks {
-			fits = fits && r.partition(p).wait(time, a, sums[i]) == 0
+			fits = fits && r.wait(time, p, a, sums[i]) == 0
 		}
 	}
-	charge := q.Op == Report || q.Op == Check && fits
-	answer := Answer{Outcome: Denied}
+	fits = fits && !answer.Hold.TooMany
+	past := q.Op == Report || q.Op == Settle
+	writes := past || q.Op == Check || q.Op == Reserve && q.Cost > 0
+	charge := past || writes && fits
 	if fits || charge {
 		answer.Outcome = Admitted
 	}
 	totals := q.Counters
 	for i, p := range q.Parts {
 		pt := r.partition(p)
-		if charge {
+		if charge && costs[i] > 0 {
 			pt.charge(time, p, costs[i])
-		} else if q.Op == Check {
+		} else if writes && !charge {
 			_, pt.clock.ahead = pt.read(time)
 		}
 		for _, a := range p.Asks {
 			if charge && a.Limit.Scope == quota.ScopeGlobal {
-				r.count(totals[0], time, a.Limit, costs[i], true)
+				if costs[i] > 0 {
+					r.count(totals[0], time, a.Limit, costs[i], true)
+				}
 				totals = totals[1:]
 			}
 		}
 	}
+	switch {
+	case q.Op == Settle:
+		answer.Outcome, answer.Hold = Settled, settled.Reservation
+		r.reservations[q.Hold.Name] = settled
+	case q.Op == Reserve && charge:
+		answer.Hold = r.reserve(time, q)
+	}
 	totals = q.Counters
 	for i, p := range q.Parts {
-		pt := r.partition(p)
+		pt, set := r.partition(p), r.set(p.Name)
 		for _, a := range p.Asks {
-			s := State{Remaining: pt.remaining(time, a), ResetUS: pt.reset(time, a)}
+			s := State{Held: set.held(time), ResetUS: max(pt.reset(time, a), set.ends(time))}
+			s.Remaining = max(0, a.Ceiling-pt.used(time, a)-s.Held)
 			if !charge {
-				s.WaitUS = pt.wait(time, a, sums[i])
+				s.WaitUS = r.wait(time, p, a, sums[i])
+				if _, held := q.takes(p); held > 0 && len(set.open(time)) >= quota.MaxHolds && s.WaitUS >= 0 {
+					s.WaitUS = max(s.WaitUS, set.until(time, set.open(time)[0]), 1)
+				}
 			}
 			if a.Limit.Scope == quota.ScopeGlobal {
 				if !charge {
-					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling)
+					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling+s.Held)
 				}
 				s.Counter = r.count(totals[0], time, a.Limit, 0, false)
 				totals = totals[1:]
@@ -194,10 +231,27 @@ func (r *Region) Decide(time int64, q Question) Answer {
 			answer.States = append(answer.States, s)
 		}
 	}
+	for name := range settled.sets {
+		r.set(name).pop(time)
+	}
+	for _, p := range q.Parts {
+		if writes {
+			r.set(p.Name).pop(time)
+		}
+	}
 	if charge && q.Record != "" {
 		r.records[q.Record] = record{us: time, print: q.Print, answer: answer}
 	}
 	return answer
+}
+
+// wait is how long until a cost fits under a limit of a part.
+func (r *Region) wait(time int64, p Part, a Ask, cost int64) int64 {
+	pt := r.partition(p)
+	if s := r.set(p.Name); len(s.holds) > 0 {
+		return s.wait(time, pt, a, cost)
+	}
+	return pt.wait(time, a, cost)
 }
 
 // Charge is a Report without an answer: a fast way to a long history.
@@ -237,10 +291,6 @@ func (pt *partition) charge(time int64, p Part, cost int64) {
 	now, ahead := pt.read(time)
 	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, pt.counted(now, p, cost))
 	pt.clock = clock{newest: now, ahead: ahead}
-}
-
-func (pt *partition) remaining(time int64, a Ask) int64 {
-	return max(0, a.Ceiling-pt.used(time, a))
 }
 
 func (pt *partition) used(time int64, a Ask) int64 {

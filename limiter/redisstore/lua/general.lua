@@ -119,7 +119,7 @@ local function shares(plan, op, c)
     local k = plan[i]
     local tokens = k.holds and k.kind ~= 'c'
     if op == 'h' then
-      takes[i], charges[i] = tokens and c or 1, k.holds and 0 or 1
+      takes[i], charges[i] = tokens and max(1, c) or 1, k.holds and 0 or 1
     else
       takes[i] = tokens and c or 0
       charges[i] = takes[i]
