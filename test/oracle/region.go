@@ -235,7 +235,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		r.set(name).pop(time)
 	}
 	for _, p := range q.Parts {
-		if writes {
+		if _, popped := settled.sets[p.Name]; writes && !popped {
 			r.set(p.Name).pop(time)
 		}
 	}

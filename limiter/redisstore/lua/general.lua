@@ -190,7 +190,8 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     for j = 1, #k do
       n = n + 1
       local take = takes and takes[i] or c or sums[i]
-      local w = kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
+      -- A settle is not asked: a log has forgotten what is beyond its units, where a cost of 0 might look.
+      local w = op == 's' and 0 or kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
       if w ~= 0 and k.holds then
         local C = uncut and uncut[n] or k[j].C
         w = take > C and -1 or fits_later(kind, s, k[j], C, take, k.set, key)
