@@ -29,9 +29,9 @@ const (
 // It is safe for concurrent use. It starts no goroutine that outlives a check,
 // apart from those of its idle connections.
 type Client struct {
-	options  Options
-	endpoint string
-	http     *http.Client
+	options Options
+	base    string // of the URLs that it calls
+	http    *http.Client
 }
 
 // New returns a client, or what is wrong with the options. It does not connect.
@@ -40,7 +40,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	return &Client{options: o, endpoint: strings.TrimSuffix(o.URL, "/") + "/v1/check", http: o.client()}, nil
+	return &Client{options: o, base: strings.TrimSuffix(o.URL, "/"), http: o.client()}, nil
 }
 
 // Check returns regiond's decision. A check that regiond shed is denied, whatever
@@ -52,25 +52,26 @@ func New(o Options) (*Client, error) {
 // It does not retry. A check that failed may have been charged; with
 // Check.IdempotencyKey the caller can retry without a second charge.
 func (c *Client) Check(ctx context.Context, check Check) (Decision, error) {
-	d, err := c.check(ctx, check)
+	d, err := c.decide(ctx, "/v1/check", check, &check)
 	if c.options.Observe != nil {
 		c.options.Observe(ctx, check, d, err)
 	}
 	return d, err
 }
 
-func (c *Client) check(ctx context.Context, check Check) (Decision, error) {
-	body, err := json.Marshal(check)
+// decide sends what is decided about a check.
+func (c *Client) decide(ctx context.Context, path string, about any, check *Check) (Decision, error) {
+	body, err := json.Marshal(about)
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the check: %w", err)
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.endpoint, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the check: %w", err)
 	}
-	c.setHeader(req.Header, &check)
+	c.setHeader(req.Header, check)
 	if c.options.Propagate != nil && check.TraceParent == "" && check.TraceState == "" {
 		c.options.Propagate(ctx, req.Header)
 	}
@@ -177,6 +178,8 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 		Mode         string `json:"mode"`
 		Reason       string `json:"reason"`
 		WouldDeny    bool   `json:"would_deny"`
+
+		Reservation granted `json:"reservation"`
 	}
 	err := json.Unmarshal(body, &a)
 	if err != nil || a.Allowed == nil || *a.Allowed != (resp.StatusCode == http.StatusOK) {
@@ -188,7 +191,7 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 		RetryAfter: time.Duration(a.RetryAfterMS) * time.Millisecond,
 		ResetAfter: time.Duration(a.ResetAfterMS) * time.Millisecond,
 		Basis:      a.Basis, Mode: a.Mode, Reason: a.Reason, WouldDeny: a.WouldDeny,
-		Header: make(http.Header, 4),
+		Header: make(http.Header, 4), reservation: a.Reservation,
 	}
 	for field, values := range resp.Header {
 		if strings.HasPrefix(field, "Ratelimit") || strings.HasPrefix(field, "X-Ratelimit-") || field == "Retry-After" || field == "X-Regiond-Limit" {

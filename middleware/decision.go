@@ -65,6 +65,8 @@ type Decision struct {
 	Header http.Header
 	// Status is regiond's: 200, 429, or 503 when a fail mode is closed or the check was shed.
 	Status int
+
+	reservation granted // of Reserve
 }
 
 // InvalidError is a check that regiond refuses for good: a bad tenant, an unknown

@@ -11,6 +11,9 @@
 // an overloaded regiond turned away gets 503 and the same.
 // While regiond is unavailable Options.OnAway decides, within Options.Timeout.
 //
+// Client.Reserve is for work whose cost is known only at its end, such as a streamed completion: it holds an amount, and
+// Reservation.Settle charges what was used.
+//
 // Transport is for clients of a limited API: an http.RoundTripper that waits for
 // the Retry-After of a 429, with jitter, and retries.
 //
