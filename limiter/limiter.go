@@ -26,6 +26,7 @@ type Limiter struct {
 	local     *memstore.Store // what this process has admitted; decides while the store is away
 	own       own             // what of it the store does not know yet
 	pending   *pending        // settles that the store did not take
+	open      *openReservations
 	seal      *Seal
 	overflow  *overflow
 	log       *slog.Logger
@@ -83,6 +84,7 @@ func New(o Options) (*Limiter, error) {
 		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Records: localRecords, Coarse: true}),
 		own:       own{queue: make(chan *store.Admission, localRecords)},
 		pending:   newPending(),
+		open:      newOpenReservations(),
 		seal:      o.Seal,
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
@@ -93,10 +95,16 @@ func New(o Options) (*Limiter, error) {
 		unreadable: loglimit.NewRate(1, time.Second),
 	}
 	var err error
-	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }); err != nil {
+	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }, l.pending.size); err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)
 	}
-	return l, l.Configure(o.Config)
+	if err := l.Configure(o.Config); err != nil {
+		return nil, err
+	}
+	if err := l.showOpen(o.Meter); err != nil {
+		return nil, fmt.Errorf("limiter: %w", err)
+	}
+	return l, nil
 }
 
 // Configure replaces what is enforced, at once and for all tenants. On an error

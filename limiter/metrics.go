@@ -17,23 +17,28 @@ import (
 type metrics struct {
 	decisions, nearMiss        *instruments.CounterOf[labels]
 	exceeded, suspended        *instruments.CounterOf[labels] // of bounds
-	reserved, charged, overrun *instruments.CounterOf[labels] // of reservations, units
-	late                       *instruments.CounterOf[labels]
+	reserved, charged          *instruments.CounterOf[string] // of reservations, by policy
+	overrun, expired, late     *instruments.CounterOf[string]
+	used                       metric.Float64Histogram
 	unknown, shared, partition *instruments.Counter
 	duration                   metric.Float64Histogram
 }
 
 // newMetrics creates the instruments on a meter. overflow and denials are read at each scrape.
-func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) {
+func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics, error) {
 	const decision = "{decision}"
 	i := instruments.On(m)
 	of := func(name, unit, help string) *instruments.CounterOf[labels] {
 		return instruments.Of(i, name, unit, help, labels.set)
 	}
+	ofPolicy := func(name, unit, help string) *instruments.CounterOf[string] {
+		return instruments.Of(i, name, unit, help, func(policy string) attribute.Set { return attribute.NewSet(attribute.String("policy", policy)) })
+	}
 	gauge := func(name, unit, help string, read func() int) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) { observe(float64(read())) })
 	}
 	gauge("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.", overflow)
+	gauge("regiond.settles_pending", "{settle}", "Settles that are charged when Redis is back.", pending)
 	gauge("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.", denials)
 	return &metrics{
 		decisions: of("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
@@ -44,11 +49,14 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 			"Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
 		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
 		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
-		reserved:  of("regiond.reservations.reserved", "{unit}", "Units that reservations held when they were made."),
-		charged:   of("regiond.reservations.settled", "{unit}", "Units that settles charged, or will when Redis is back."),
-		overrun:   of("regiond.reservations.overrun", "{unit}", "Units of them that were above what was held."),
-		late: of("regiond.reservations.late", "{reservation}",
+		reserved:  ofPolicy("regiond.reservations.reserved", "{unit}", "Units that reservations held when they were made."),
+		charged:   ofPolicy("regiond.reservations.settled", "{unit}", "Units that settles charged, or will when Redis is back."),
+		overrun:   ofPolicy("regiond.reservations.overrun", "{unit}", "Units of them that were above what was held."),
+		expired:   ofPolicy("regiond.reservations.expired", "{unit}", "Units that reservations of this process held when they ended without a settle."),
+		late: ofPolicy("regiond.reservations.late", "{reservation}",
 			"Settles of reservations that had ended by themselves, or are held elsewhere."),
+		used: i.Histogram("regiond.reservations.used_ratio", "", "What a settle charged, relative to what was held.",
+			0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.25, 1.5, 2, 5),
 		suspended: of("regiond.bound.suspended", decision,
 			"Checks allowed without the bound of a limit, while Redis was away or busy."),
 		duration: i.Histogram("regiond.decision.duration", "s",
@@ -57,9 +65,14 @@ func newMetrics(m metric.Meter, overflow, denials func() int) (*metrics, error) 
 	}, i.Err()
 }
 
-// bounded makes the series of each limit with a bound, so that an alert sees the first event.
+// bounded makes the series of each limit with a bound and of each policy with reservations, so that an alert sees the first event.
 func (m *metrics) bounded(c *Config) {
 	add := func(p *quota.Policy) {
+		if p.Reserves() {
+			for _, n := range [...]*instruments.CounterOf[string]{m.reserved, m.charged, m.overrun, m.expired, m.late} {
+				n.Add(p.Name, 0)
+			}
+		}
 		for i := range p.Limits {
 			if limit := &p.Limits[i]; limit.MaxOvershoot > 0 {
 				m.exceeded.Add(labels{policy: p.Name, limit: limit.Name}, 0)
@@ -76,14 +89,18 @@ func (m *metrics) bounded(c *Config) {
 }
 
 // settled counts a settle.
-func (m *metrics) settled(q *query, s *quota.Settlement) {
-	l := labels{policy: q.plan.policy.Name}
-	m.charged.Add(l, q.request.Cost)
-	m.overrun.Add(l, max(0, q.request.Cost-q.hold.ticket.amount))
+func (m *metrics) settled(ctx context.Context, q *query, s *quota.Settlement) {
+	policy := q.plan.policy.Name
+	m.charged.Add(policy, q.request.Cost)
+	m.overrun.Add(policy, max(0, q.request.Cost-q.hold.ticket.amount))
 	if !s.Released && !s.Pending {
-		m.late.Add(l, 1)
+		m.late.Add(policy, 1)
 	}
+	m.used.Record(ctx, float64(q.request.Cost)/float64(q.hold.ticket.amount), instruments.Labels("policy", policy))
 }
+
+// ended counts a reservation that nobody has settled here.
+func (m *metrics) ended(r openReservation) { m.expired.Add(r.policy, r.units) }
 
 // decided counts a decision. Peeks decide nothing and are not counted. ctx is the
 // request's, so that a sampled one becomes an exemplar.

@@ -105,6 +105,7 @@ func TestMetricsCatalogue(t *testing.T) {
 		{"regiond.unknown_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.values_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.unknown_partitions", "gauge", "{partition}", []string{""}},
+		{"regiond.settles_pending", "gauge", "{settle}", []string{""}},
 		{"regiond.denials_remembered", "gauge", "{denial}", []string{""}},
 		{"regiond.partition_faults", "counter", "{decision}", []string{""}},
 		{"regiond.redis.duration", "histogram", "s", []string{""}},

@@ -158,7 +158,11 @@ func (l *Limiter) reservation(q *query, d *quota.Decision) {
 	d.Reservation = &quota.Reservation{
 		ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: time.Duration(max(0, q.hold.expiresUS-q.hold.nowUS)) * time.Microsecond, Clamped: q.hold.clamped,
 	}
-	l.metrics.reserved.Add(labels{policy: d.Policy}, r.Cost)
+	if t.heldBy != heldForNothing && !d.Replayed {
+		l.metrics.reserved.Add(d.Policy, r.Cost)
+		now := l.localUS()
+		l.open.add(t.number, openReservation{d.Policy, r.Cost, now + d.Reservation.ExpiresIn.Microseconds()}, now, l.metrics.ended)
+	}
 }
 
 // resolveClaim makes the query of a claim: it opens the id, and plans its call under the keys that the reserve had.
@@ -241,6 +245,7 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 	if q.call.Op == store.OpExtend {
 		if d.Allowed {
 			l.claimLocally(ctx, q)
+			l.open.extend(q.call.Hold.ID, l.localUS()+q.call.Hold.TTLUS)
 			left := time.Duration(v.Hold.ExpiresUS-v.StoreUS) * time.Microsecond
 			d.Reservation = q.extended(left)
 			d.Reservation.Clamped = q.hold.clamped || left < time.Duration(q.call.Hold.TTLUS)*time.Microsecond
@@ -254,7 +259,8 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 	}
 	d.Settlement = &quota.Settlement{Charged: v.Hold.Charged, Overrun: max(0, v.Hold.Charged-q.hold.ticket.amount), Released: released}
 	if !d.Replayed {
-		l.metrics.settled(q, d.Settlement)
+		l.open.end(q.call.Hold.ID)
+		l.metrics.settled(ctx, q, d.Settlement)
 	}
 	return d, nil
 }
@@ -299,7 +305,8 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 	default:
 		v := l.claimLocally(ctx, q)
 		d.Settlement = &quota.Settlement{Pending: true, Released: mine && v.Hold.Released}
-		l.metrics.settled(q, d.Settlement)
+		l.open.end(q.call.Hold.ID)
+		l.metrics.settled(ctx, q, d.Settlement)
 	}
 	return d, nil
 }

@@ -97,16 +97,20 @@ func TestReservationLedger(t *testing.T) {
 	}
 	left(7, 620, 0, 0)
 	fourth := r.reserve(t, "acme", 100)
+	if open := r.count(t, "regiond.reservations.open", "policy=llm"); open != 1 {
+		t.Errorf("%d are open, want 1", open)
+	}
 	now = now.Add(31 * time.Second) // it has ended by itself
 	if d := r.settle(t, fourth, 40); *d.Settlement != (quota.Settlement{Charged: 40}) {
 		t.Errorf("late: %+v", d.Settlement)
 	}
 	left(6, 580, 0, 0)
+	r.reserve(t, "acme", 7)
 	now = now.Add(20 * time.Minute)
 	if f := fault(t, r.Settle(t.Context(), []quota.Claim{{Reservation: fourth.Reservation.ID, Actual: 40}})); f != quota.FaultOver {
 		t.Errorf("forgotten: fault %d", f)
 	}
-	for name, want := range map[string]int64{"reserved": 600 + 400 + 100 + 100, "settled": 250 + 130 + 40, "overrun": 30, "late": 1} {
+	for name, want := range map[string]int64{"reserved": 600 + 400 + 100 + 100 + 7, "settled": 250 + 130 + 40, "overrun": 30, "late": 1, "expired": 7, "open": 0} {
 		if got := r.count(t, "regiond.reservations."+name, "policy=llm"); got != want {
 			t.Errorf("%s is %d, want %d", name, got, want)
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,8 +46,11 @@ policies:
   - name: bounded
     limits: [{name: moment, units: 5, per: 2s, scope: global, max_overshoot: 10%}]
     on_store_loss: open
+  - name: llm
+    limits: [{name: tokens, units: 1000, per: 1h, counts: tokens}]
 tenants:
   bound: {policy: bounded}
+  acme-llm: {policy: llm}
   default: {policy: standard}
 `
 
@@ -264,6 +268,13 @@ func redisInTrouble(t *testing.T) scrape {
 	gossip := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Take(t, 1))) // NATS takes the next
 	p := start(t, strings.NewReplacer("REDIS", srv.Addr(), "GOSSIP", gossip).Replace(meshTown), "--denial-log", filepath.Join(t.TempDir(), "denials"))
 	p.ask(t, http.MethodPost, "/v1/report", `{"tenant":"bound","cost":50}`)
+	var made struct{ Reservation struct{ ID string } }
+	if err := json.Unmarshal([]byte(p.ask(t, http.MethodPost, "/v1/reserve", `{"tenant":"acme-llm","amount":50}`).body), &made); err != nil {
+		t.Fatal(err)
+	}
+	if a := p.ask(t, http.MethodPost, "/v1/settle", fmt.Sprintf(`{"reservation":%q,"actual":20}`, made.Reservation.ID)); a.status != http.StatusOK {
+		t.Fatalf("settle: %d %s", a.status, a.body)
+	}
 	capture.Eventually(t, func() error {
 		p.check(t, "acme")
 		s := p.metrics(t)
