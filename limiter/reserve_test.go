@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
 )
 
 // completions is a policy of a token-metered API: 10 requests and 1000 tokens a minute, 3 at once.
@@ -113,6 +114,38 @@ func TestReservationLedger(t *testing.T) {
 	for name, want := range map[string]int64{"reserved": 600 + 400 + 100 + 100 + 7, "settled": 250 + 130 + 40, "overrun": 30, "late": 1, "expired": 7, "open": 0} {
 		if got := r.count(t, "regiond.reservations."+name, "policy=llm"); got != want {
 			t.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+}
+
+// TestReservationsInRedis: the calls of a Limiter mean the same there, for limits of the region and of all regions.
+func TestReservationsInRedis(t *testing.T) {
+	for _, scope := range []quota.Scope{quota.ScopeRegion, quota.ScopeGlobal} {
+		p := completions()
+		p.Limits[1].Scope = scope
+		c := onePolicy(p)
+		c.Global = &others{ceiling: quota.Ceiling{Units: 1000, Local: 1000}}
+		r := redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), c, 4*time.Second)
+		first := r.reserve(t, "acme", 600)
+		if d := r.reserve(t, "acme", 401); d.Allowed || !d.Limits[1].Denied || d.Limits[1].Held != 600 {
+			t.Errorf("401 of 400: %+v", d)
+		}
+		o := r.Extend(t.Context(), []quota.Claim{{Reservation: first.Reservation.ID, TTL: time.Hour}})
+		if o[0].Err != nil || o[0].Decision.Reservation.ExpiresIn != 2*time.Minute || !o[0].Decision.Reservation.Clamped {
+			t.Errorf("extended: %v, %+v", o[0].Err, o[0].Decision.Reservation)
+		}
+		for _, replayed := range []bool{false, true} {
+			if d := r.settle(t, first, 250); *d.Settlement != (quota.Settlement{Charged: 250, Released: true}) || d.Replayed != replayed || d.Basis != quota.BasisExact {
+				t.Errorf("settled: %+v, replayed %v, %v", d.Settlement, d.Replayed, d.Basis)
+			}
+		}
+		asked := quota.Request{Tenant: "acme", Reserve: true, Cost: 10, IdempotencyKey: "k"}
+		ids := map[string]bool{}
+		for range 2 {
+			ids[r.Reserve(t.Context(), []quota.Request{asked})[0].Decision.Reservation.ID] = true
+		}
+		if look := r.reserve(t, "acme", 0); len(ids) != 1 || look.Limits[1].Remaining != 740 || look.Limits[1].Held != 10 || look.Limits[2].Held != 1 {
+			t.Errorf("replayed: %d ids, left %+v", len(ids), look.Limits)
 		}
 	}
 }
