@@ -82,6 +82,39 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// A reservation of a tenant that the caller may not name is no reservation, alone and in a batch, and a settle may charge more than
+// was held, so it needs the scope of reports.
+func TestReservationsAreOfTheirTenants(t *testing.T) {
+	held, err := access.ParseTokens(strings.NewReader("acme "+hashOf("mine")+" tenants=acme\nedge "+hashOf("narrow")+" scopes=check"), access.DefaultScopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(&fake{})
+	o.Settings = with(&httpapi.Settings{Access: access.Access{Tokens: held}})
+	h := data(t, o)
+	for _, row := range []struct {
+		token, path, body string
+		want              int
+		text              string
+	}{
+		{"mine", "/v1/settle", `{"reservation":"sealed-acme","actual":1}`, 200, `"charged":1`},
+		{"mine", "/v1/settle", `{"reservation":"sealed-globex","actual":1}`, 404, "reservation-unknown"},
+		{"mine", "/v1/extend", `{"reservation":"sealed-globex","ttl_ms":1}`, 404, "reservation-unknown"},
+		{"mine", "/v1/settle:batch", `{"settlements":[{"reservation":"sealed-globex","actual":1}]}`, 200, `"status":404`},
+		{"mine", "/v1/reserve", `{"tenant":"globex","amount":1}`, 403, "forbidden"},
+		{"mine", "/v1/reserve:batch", `{"reservations":[{"tenant":"globex","amount":1}]}`, 200, `"status":403`},
+		{"narrow", "/v1/reserve", `{"tenant":"acme","amount":1}`, 200, `"reservation":{"id":"sealed-acme"`},
+		{"narrow", "/v1/extend", `{"reservation":"sealed-acme","ttl_ms":1}`, 200, `"expires_in_ms":1`},
+		{"narrow", "/v1/settle", `{"reservation":"sealed-acme","actual":1}`, 403, "scope report"},
+		{"narrow", "/v1/settle:batch", `{"settlements":[{"reservation":"sealed-acme","actual":1}]}`, 403, "scope report"},
+	} {
+		got := serve(h, request("POST", row.path, row.body, "Authorization: Bearer "+row.token))
+		if got.status != row.want || !strings.Contains(got.body, row.text) {
+			t.Errorf("%s %s %s: %d %s, want %d with %s", row.token, row.path, row.body, got.status, got.body, row.want, row.text)
+		}
+	}
+}
+
 func TestPublicEndpoints(t *testing.T) {
 	o := options(&fake{})
 	o.Settings = with(&httpapi.Settings{Access: tokens(t)})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
@@ -42,6 +43,57 @@ func TestRefused(t *testing.T) {
 	}
 	if _, errs := input.Check([]byte("null\n"), ""); len(errs) != 1 || errs[0].Detail != noCheck {
 		t.Errorf("null: %v", errs)
+	}
+}
+
+// TestReservationBodies: an amount has to be sent, and 0 is one; times are whole milliseconds.
+func TestReservationBodies(t *testing.T) {
+	first := func(errs []quota.FieldError) string {
+		if len(errs) == 0 {
+			return ""
+		}
+		return errs[0].Pointer + ": " + errs[0].Detail
+	}
+	const amount, ttl = "must be a whole number between 0 and 1099511627776 in plain digits", "must be a whole number of milliseconds between 1 and 1099511627776 in plain digits"
+	for body, want := range map[string]string{
+		`{"tenant":"a","amount":0}`:               "",
+		`{"tenant":"a","amount":5,"ttl_ms":1000}`: "",
+		`{"tenant":"a"}`:                          "/amount: " + amount + ", is missing",
+		`{"tenant":"a","amount":-1}`:              "/amount: " + amount + ", is -1",
+		`{"tenant":"a","amount":1099511627777}`:   "/amount: " + amount + ", is 1099511627777",
+		`{"tenant":"a","amount":00}`:              ": is not JSON at byte 24: invalid character '0' after object value (expecting ',' or '}')",
+		`{"tenant":"a","amount":1,"ttl_ms":0}`:    "/ttl_ms: " + ttl + ", is 0",
+		`{"tenant":"a","amount":1,"cost":1}`:      "/cost: is not a member here; there are: tenant, policy, dimensions, amount, ttl_ms",
+	} {
+		if _, errs := input.Reserve([]byte(body), ""); first(errs) != want {
+			t.Errorf("reserve %s: %s, want %s", body, first(errs), want)
+		}
+	}
+	r, _ := input.Reserve([]byte(`{"tenant":"a","amount":5,"ttl_ms":1500}`), "")
+	if !r.Reserve || r.Cost != 5 || r.TTL != 1500*time.Millisecond {
+		t.Errorf("reserve: %+v", r)
+	}
+	for body, want := range map[string]string{
+		`{"reservation":"r","actual":0}`: "",
+		`{"reservation":"r"}`:            "/actual: " + amount + ", is missing",
+		`{"actual":1}`:                   "/reservation: must be the id of a reservation, is missing",
+		`{"reservation":7,"actual":1}`:   "/reservation: must be a string, is a number",
+	} {
+		if _, errs := input.Settle([]byte(body), ""); first(errs) != want {
+			t.Errorf("settle %s: %s, want %s", body, first(errs), want)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"reservation":"r","ttl_ms":1}`: "",
+		`{"reservation":"r"}`:            "/ttl_ms: " + ttl + ", is missing",
+	} {
+		if _, errs := input.Extend([]byte(body), ""); first(errs) != want {
+			t.Errorf("extend %s: %s, want %s", body, first(errs), want)
+		}
+	}
+	items, errs := input.Settlements([]byte(`{"settlements":[{"reservation":"r","actual":1},{"reservation":"r"}]}`))
+	if len(errs) != 0 || len(items) != 2 || items[0].Claim.Actual != 1 || first(items[1].Errs) != "/settlements/1/actual: "+amount+", is missing" {
+		t.Errorf("settlements: %+v, %v", items, errs)
 	}
 }
 
