@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -32,8 +31,9 @@ func newPending() *pending {
 	return &pending{added: make(chan struct{}, 1), byID: map[int64]*query{}}
 }
 
-// add keeps the settle of a query; added is false where there is one of that reservation, and room where there is no place.
-func (p *pending) add(q *query) (added, room bool) {
+// add keeps the settle of a query, since nowUS by the clock of this process; added is false where there is one of that
+// reservation, and room where there is no place.
+func (p *pending) add(q *query, nowUS int64) (added, room bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byID[q.call.Hold.ID] != nil {
@@ -43,7 +43,7 @@ func (p *pending) add(q *query) (added, room bool) {
 		return false, false
 	}
 	kept := *q
-	kept.call.Hold.GoneUS = math.MaxInt64 // it was in time
+	kept.hold.nowUS = nowUS
 	p.byID[q.call.Hold.ID] = &kept
 	signal.Send(p.added)
 	return true, true
@@ -104,6 +104,7 @@ func (l *Limiter) settleSome(ctx context.Context) bool {
 		q.call.Ceilings = slices.Clone(q.call.Ceilings) // those of before may still be read
 		q.call.Known = nil
 		q.takeCeilings()
+		q.call.Hold.GoneUS = q.hold.ticket.goneUS + l.localUS() - q.hold.nowUS // it is not late because it has waited
 		calls[i] = q.call
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -30,8 +29,8 @@ type holding struct {
 	ticket    *ticket      // of the claim
 	shared    uint64       // ticket.shared of a reserve
 	clamped   bool
-	nowUS     int64 // when the reserve was allowed, by the clock of the store that decided, and when what is held ends;
-	expiresUS int64 // 0 where nothing is held
+	nowUS     int64 // when the reserve was allowed, by the clock of the store that decided; or when a settle was kept
+	expiresUS int64 // when what is held ends, 0 where nothing is
 }
 
 // Reserve decides the requests as CheckBatch does, and holds their amounts: those that are allowed have a reservation.
@@ -268,7 +267,7 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 // claimLocally does in the memory of this process what is done in the store.
 func (l *Limiter) claimLocally(ctx context.Context, q *query) store.Verdict {
 	call := q.localCall(q.call.Op, max(1, q.rules.Processes()))
-	call.Hold.GoneUS = math.MaxInt64
+	call.Hold.GoneUS = l.localUS() + call.Hold.KeepUS
 	call.Ceilings = call.Plan.Capacities
 	verdicts := make([]store.Verdict, 1)
 	l.local.Decide(ctx, []store.Call{call}, verdicts)
@@ -296,7 +295,7 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 		}
 		return d, nil
 	}
-	switch added, room := l.pending.add(q); {
+	switch added, room := l.pending.add(q, l.localUS()); {
 	case !room:
 		return quota.Decision{Basis: quota.BasisShed, Reason: reason}, nil
 	case !added:

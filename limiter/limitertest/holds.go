@@ -110,6 +110,7 @@ func Holds(t *testing.T, newStore New) {
 		"the store lost it": {
 			{10, 's', 9, 30, 0, "s 5 0 0 | 70 0 1000 | 2 0 0 h0 h0 h0 {9 until 0 held 0 charged 30 over 30}"},
 			{11, 's', 9, 31, 0, "m {9 until 0 held 0 charged 30 over 30}"},
+			{2*holdKeepUS - 1, 's', 9, 31, 0, "m {9 until 0 held 0 charged 30 over 30}"},
 			{2 * holdKeepUS, 's', 9, 31, 0, "g"},
 			{2 * holdKeepUS, 's', 10, 31, 0, "g"},
 		},

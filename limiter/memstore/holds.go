@@ -271,7 +271,7 @@ func (u *call) settle() (v store.Verdict, charges bool) {
 		v.Outcome, v.Hold = store.Replayed, was.HoldVerdict
 		return v, false
 	}
-	r := &reservation{settled: true, ends: u.now + u.Hold.KeepUS}
+	r := &reservation{settled: true, ends: max(u.Hold.GoneUS, u.now+u.Hold.KeepUS)} // without it another settle would charge until GoneUS
 	if was != nil {
 		r.HoldVerdict, r.sets, r.units, r.ends = was.HoldVerdict, was.sets, was.units, max(was.ends, r.ends)
 		r.Released = u.open(was)

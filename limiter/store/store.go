@@ -81,7 +81,7 @@ func (c *Call) CostOf(key int) int64 {
 type Hold struct {
 	ID     int64 // 1…MaxHoldID, chosen at random: where a record has it, OpReserve is Taken
 	TTLUS  int64 // of OpReserve and OpExtend
-	KeepUS int64 // for how long the record is kept beyond the end of the holds, or beyond the settle
+	KeepUS int64 // for how long the record is kept beyond the end of the holds; that of a settle so long at least, and until GoneUS
 	// GoneUS is of OpSettle: from this TIME on a record that is missing was forgotten, and before it was lost.
 	GoneUS int64
 }

@@ -207,7 +207,7 @@ func (r *Region) settle(time int64, q Question) (rec reservation, done *Answer) 
 	case was.settled:
 		return rec, &Answer{Outcome: Replayed, Hold: was.Reservation}
 	}
-	rec = reservation{Reservation: was.Reservation, settled: true, ends: max(was.ends, time+q.Hold.Keep)}
+	rec = reservation{Reservation: was.Reservation, settled: true, ends: max(was.ends, q.Hold.Gone, time+q.Hold.Keep)}
 	rec.ID, rec.Released, rec.Charged, rec.sets = q.Hold.ID, known, q.Cost, was.sets
 	for name := range was.sets {
 		h, open := r.set(name).find(time, q.Hold.ID)

@@ -193,8 +193,9 @@ local function holds()
       r = r + 5
       return nil
     end
-    if not record then return { ends = TIME + hold.keep, expires = '0', amount = '0', rest = '', released = 0 } end
-    record.ends, record.released = max(record.ends, TIME + hold.keep), 1
+    local ends = max(hold.gone, TIME + hold.keep) -- without this record another settle would charge until hold.gone
+    if not record then return { ends = ends, expires = '0', amount = '0', rest = '', released = 0 } end
+    record.ends, record.released = max(record.ends, ends), 1
     each_set(record, sets, hold, function(h, member, units)
       if not drop_hold(h, member, units) then record.released = 0 end
     end)
