@@ -28,7 +28,7 @@ func (h *holdSet) last() int64 {
 // hold is one of a reservation, by the set's clock.
 type hold struct {
 	ends  int64
-	name  string // of Redis's member: "id:units"
+	name  string // of Redis's member: "name:units"
 	units int64
 }
 
@@ -37,7 +37,7 @@ func compareHolds(a, b hold) int {
 }
 
 func holdName(id, units int64) string {
-	return strconv.FormatInt(id, 10) + ":" + strconv.FormatInt(units, 10)
+	return store.HoldName(id) + ":" + strconv.FormatInt(units, 10)
 }
 
 const (

@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,10 @@ type priced struct {
 	fill   string // entries that each log holds before, "" for none: see fillLogs
 	keyed  bool   // with an Idempotency-Key
 	denied bool
-	share  int64 // of a bounded limit
-	lent   int64 // of that
+	share  int64  // of a bounded limit
+	lent   int64  // of that
+	holds  int    // open under each key before
+	ops    string // in turn, in place of checks: reserves of the cost and settles of them
 }
 
 // fillLogs puts entries of cost 1 into the first key of each call, half of which are outside
@@ -88,6 +91,9 @@ func BenchmarkPrices(b *testing.B) {
 	by := func(name string) quota.Limit { return per(func(l *quota.Limit) { l.By = []string{name} }) }
 	global := per(func(l *quota.Limit) { l.Scope = quota.ScopeGlobal })
 	strict := per(func(l *quota.Limit) { l.Scope, l.MaxOvershoot = quota.ScopeGlobal, quota.Strict })
+	tokens := per(func(l *quota.Limit) { l.Counts = quota.CountsTokens })
+	full := per(func(l *quota.Limit) { l.Counts, l.Units = quota.CountsTokens, 1001 })
+	flight := quota.Limit{Units: quota.MaxHolds, Window: time.Minute, Algorithm: quota.Concurrent}
 	one := []quota.Limit{minute}
 	kinds := []priced{
 		{name: "log", limits: one, cost: 1},
@@ -111,6 +117,14 @@ func BenchmarkPrices(b *testing.B) {
 		{name: "bounded log", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000},
 		{name: "bounded log, lent", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000, lent: 30},
 		{name: "log, Idempotency-Key", limits: one, cost: 1, keyed: true},
+		{name: "tokens", limits: []quota.Limit{tokens}, cost: 1},
+		{name: "tokens, 1 hold", limits: []quota.Limit{tokens}, cost: 1, holds: 1},
+		{name: "tokens, 1,000 holds", limits: []quota.Limit{tokens}, cost: 1, holds: 1000},
+		{name: "tokens, 1,000 holds, denied", limits: []quota.Limit{full}, cost: 1, holds: 1000, denied: true},
+		{name: "reserve", limits: []quota.Limit{minute, tokens}, cost: 5, ops: "h"},
+		{name: "reserve and settle, each", limits: []quota.Limit{minute, tokens}, cost: 5, ops: "hs"},
+		{name: "reserve and settle, 1,000 holds, each", limits: []quota.Limit{minute, tokens}, cost: 5, holds: 1000, ops: "hs"},
+		{name: "reserve and settle, concurrent, each", limits: []quota.Limit{minute, tokens, flight}, cost: 5, ops: "hs"},
 	}
 	s := newBenchStore(b, redisserver.Options{})
 	for _, k := range kinds {
@@ -154,7 +168,21 @@ func (s *benchStore) prepare(b *testing.B, k priced, tenants, entries int) []sto
 			s.send(b, []store.Call{lends}, store.Admitted)
 		}
 	}
-	s.send(b, calls, store.Admitted)
+	if k.ops == "" {
+		s.send(b, calls, store.Admitted)
+	}
+	for i := range k.holds {
+		s.send(b, reserves(calls, int64(1+i), 1), store.Admitted)
+	}
+	return calls
+}
+
+// reserves are reserves in place of checks.
+func reserves(calls []store.Call, id, amount int64) []store.Call {
+	calls = slices.Clone(calls)
+	for i := range calls {
+		calls[i].Op, calls[i].Cost, calls[i].Hold = store.OpReserve, amount, store.Hold{ID: id, TTLUS: 120_000_000, KeepUS: 60_000_000}
+	}
 	return calls
 }
 
@@ -167,6 +195,10 @@ func (s *benchStore) took(b *testing.B, k priced, calls []store.Call, size, time
 	}
 	before := s.scriptUS(b)
 	for n := range times {
+		if k.ops != "" {
+			s.reservation(b, k, calls, size, n)
+			continue
+		}
 		asked := calls[n%(len(calls)/size)*size:][:size]
 		for c := range asked {
 			if k.keyed {
@@ -176,4 +208,19 @@ func (s *benchStore) took(b *testing.B, k priced, calls []store.Call, size, time
 		s.send(b, asked, outcome)
 	}
 	return (s.scriptUS(b) - before) / float64(times)
+}
+
+// reservation sends the n-th call of a kind that reserves: a settle is of what was reserved just before.
+func (s *benchStore) reservation(b *testing.B, k priced, calls []store.Call, size, n int) {
+	b.Helper()
+	at := n / len(k.ops)
+	asked := reserves(calls[at%(len(calls)/size)*size:][:size], int64(10_000+1_000_000*size+at), k.cost)
+	if k.ops[n%len(k.ops)] == 'h' {
+		s.send(b, asked, store.Admitted)
+		return
+	}
+	for i := range asked {
+		asked[i].Op, asked[i].Hold.GoneUS = store.OpSettle, store.MaxHoldID
+	}
+	s.send(b, asked, store.Settled)
 }

@@ -113,6 +113,9 @@ func weight(c *store.Call) float64 {
 	if c.Record != "" {
 		w += 17
 	}
+	if isHold(c.Op) {
+		w += 20
+	}
 	for i := range c.Plan.Keys {
 		k := &c.Plan.Keys[i]
 		switch {
@@ -122,6 +125,9 @@ func weight(c *store.Call) float64 {
 			w += 20
 		default:
 			w += 7
+		}
+		if k.Holds {
+			w += 20 // and a check needs a state
 		}
 		w += 1.5 * float64(len(k.Limits)-1)
 	}

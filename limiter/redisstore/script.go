@@ -172,7 +172,7 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 			}
 		}
 		if h := &c.Hold; isHold(c.Op) {
-			args = append(args, h.ID, h.TTLUS, h.KeepUS, h.GoneUS)
+			args = append(args, store.HoldName(h.ID), h.ID, h.TTLUS, h.KeepUS, h.GoneUS)
 		}
 	}
 	n := 0

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -306,9 +307,10 @@ func HoldsKey(key string) string {
 }
 
 // ReservationKey is the Redis key of the record of a reservation that was charged under one of AppendKeys.
-func ReservationKey(key string, id int64) string {
-	return tenantOf(key) + "r." + strconv.FormatInt(id, 10)
-}
+func ReservationKey(key string, id int64) string { return tenantOf(key) + "r." + HoldName(id) }
+
+// HoldName is the ID of a reservation as text: in base 62, nine characters instead of sixteen, since each hold has it.
+func HoldName(id int64) string { return big.NewInt(id).Text(62) }
 
 // tenantOf is what AppendPrefix began a key with.
 func tenantOf(key string) string {

@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"math/big"
 	"slices"
 
 	"github.com/regiond/regiond/quota"
@@ -44,7 +45,7 @@ type hold struct {
 	id, units, ends int64
 }
 
-func (h hold) text() string { return fmt.Sprint(h.id, ":", h.units) }
+func (h hold) text() string { return fmt.Sprint(big.NewInt(h.id).Text(62), ":", h.units) }
 
 // set is what reservations hold of a part.
 type set struct {

@@ -18,7 +18,7 @@
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal; of 'h' reserve | 's' settle | 'e' extend, whose cost is its amount,
---       then id, ttl, for how long the record is kept, and TIME from which on one that is missing counts as forgotten (µs; 0
+--       then the name of its id, as in the names of its record and holds, id, ttl, for how long the record is kept, and TIME from which on one that is missing counts as forgotten (µs; 0
 --       where the op needs none); then the same as above; for 'l' then how many arguments follow:
 --       operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check either an admission by quick.lua: for each limit what remains, and for a global one
@@ -113,10 +113,10 @@ local function run()
       if op == 'h' or op == 's' or op == 'e' then
         first = first + 1
         hold = {
-          key = KEYS[first], tenant = #KEYS[first] - #ARGV[p] - 2, id = ARGV[p],
-          ttl = tonumber(ARGV[p + 1]), keep = tonumber(ARGV[p + 2]), gone = tonumber(ARGV[p + 3]),
+          key = KEYS[first], tenant = #KEYS[first] - #ARGV[p] - 2, name = ARGV[p], id = ARGV[p + 1],
+          ttl = tonumber(ARGV[p + 2]), keep = tonumber(ARGV[p + 3]), gone = tonumber(ARGV[p + 4]),
         }
-        p = p + 4
+        p = p + 5
       end
     end
     if print ~= '' then

@@ -4,18 +4,12 @@
 local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
-local window, level -- made when a plan first asks for them
-local none = { -- a key that takes nothing but holds
-  load = function(_, k) return { k = k } end,
-  fits = function(_, _, C, c) return c > C and -1 or 0 end,
-  left = function(_, _, C) return max(0, C) end,
-  reset = function() return 0 end,
-}
+local window, level, held -- made when a plan first asks for them
 
 -- kind_of is the kind of a key.
 local function kind_of(k)
   if k.kind == 'l' then return log end
-  if k.kind == 'c' then return none end
+  if k.kind == 'c' then return held.none end
   if not window then window, level = window_gcra() end
   return k.kind == 'w' and window or level
 end
@@ -105,56 +99,9 @@ local function lend(plan, first, p, last)
   r = r + 2
 end
 
-local held -- made when a plan first takes holds
-
 local function extend(hold)
   held = held or holds()
   held.extend(hold)
-end
-
--- shares returns what a reserve or a settle takes under each key of a plan, and what of that it charges: store.Call.Share.
-local function shares(plan, op, c)
-  local takes, charges = {}, {}
-  for i = 1, #plan do
-    local k = plan[i]
-    local tokens = k.holds and k.kind ~= 'c'
-    if op == 'h' then
-      takes[i], charges[i] = tokens and max(1, c) or 1, k.holds and 0 or 1
-    else
-      takes[i] = tokens and c or 0
-      charges[i] = takes[i]
-    end
-  end
-  return takes, charges
-end
-
--- read_sets reads the holds of all keys of a plan that take any, by key and by place, and returns the ceilings of all limits
--- less what is held.
-local function read_sets(plan, first, ceilings, sets)
-  local n, lowered, at = 0, {}, first + plan.width - (plan.holding or 0)
-  for i = 1, #plan do
-    local k, h = plan[i], nil
-    if k.holds then
-      at = at + 1
-      h = held.set(sets, KEYS[at])
-      k.set = h
-    end
-    for j = 1, #k do
-      n = n + 1
-      k[j].last = nil -- it is of C
-      lowered[n] = (ceilings and ceilings[n] or k[j].C) - (h and h.held or 0)
-    end
-  end
-  return lowered
-end
-
--- fits_later is how long until a cost fits under ceiling C that does not fit under what holds leave of it.
-local function fits_later(kind, s, l, C, c, h, key)
-  return held.wait(h, function(units)
-    local w = kind.fits(s, l, C - units, c)
-    if w < -1 then error('GARBAGE in ' .. key, 0) end
-    return w
-  end)
 end
 
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
@@ -173,8 +120,8 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     end
     settled = op == 's' and held.settle(sets, hold)
     if op == 's' and not settled then return end
-    if hold then takes, charges = shares(plan, op, c) end
-    ceilings = read_sets(plan, first, ceilings, sets)
+    if hold then takes, charges = held.shares(plan, op, c) end
+    ceilings = held.read_sets(plan, first, ceilings, sets)
   end
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
@@ -194,7 +141,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
       local w = op == 's' and 0 or kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
       if w ~= 0 and k.holds then
         local C = uncut and uncut[n] or k[j].C
-        w = take > C and -1 or fits_later(kind, s, k[j], C, take, k.set, key)
+        w = take > C and -1 or held.fits_later(kind, s, k[j], C, take, k.set, key)
       end
       waits[n] = w
       if w ~= 0 then

@@ -1,9 +1,9 @@
 -- holds.lua: the open holds of reservations under a key, made when a plan first takes holds.
 --
 -- A sorted set, or nothing while nobody holds anything:
---   'sum count newest offset last'  score 0: units and number of all holds, when the set was changed last, the offset of its
---                                   clock, and when the last hold ends
---   'id:units'                      score: when the hold ends, µs
+--   'sum count newest offset last lives'  score 0: units and number of all holds, when the set was changed last, the offset of
+--                                        its clock, when the last hold ends, and how long the key lives at least
+--   'name:units'                    score: when the hold ends, µs
 -- All times are by the set's own clock, see tick.
 --
 -- The record of a reservation is a string:
@@ -13,20 +13,20 @@
 
 local function holds()
   local POPPED, WAITED, MOST = 64, 64, 10000 -- mostPopped and mostWaited of memstore/holds.go, quota.MaxHolds
-  local MARGIN = 60000 -- store.HoldsMargin, ms
+  local MARGIN = 60000000 -- store.HoldsMargin, µs
 
   -- load_set reads a set: held are the units of holds that are not over. Of those that are, a call leaves out and removes
   -- the first POPPED.
   local function load_set(key)
     local v = call('ZRANGE', key, '0', '1', 'WITHSCORES')
-    local h = { key = key, there = v[1], sum = 0, count = 0, last = 0, over = 0, held = 0, kept = 0, ends = false, drop = false }
+    local h = { key = key, there = v[1], sum = 0, count = 0, last = 0, lives = 0, over = 0, held = 0, kept = 0, ends = false, drop = false }
     if not v[1] then
       tick(h, 0, 0, 0)
       return h
     end
-    local sum, count, newest, kept, last = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local sum, count, newest, kept, last, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
     if not sum or not v[4] then error('GARBAGE in ' .. key, 0) end
-    h.sum, h.count, h.last = whole(sum, key), whole(count, key), whole(last, key)
+    h.sum, h.count, h.last, h.lives = whole(sum, key), whole(count, key), whole(last, key), whole(lives, key)
     h.kept = whole(kept, key)
     tick(h, whole(newest, key), h.kept, h.last)
     h.held = h.sum
@@ -122,10 +122,12 @@ local function holds()
     if (h.drop or add) and not stays then h.newest, h.kept = h.now, h.offset end
     if h.stepped and not stays then h.kept = h.offset end
     h.over = stays and h.over or 0
-    h.there = format('%.0f %.0f %.0f %.0f %.0f', h.sum, h.count, h.newest, h.kept, h.last)
+    local lives = h.count > 1 and h.lives or 0 -- of a set of which all was removed Redis has made another key
+    if add and h.last + MARGIN > lives then h.lives = h.last + MARGIN + ttl end -- so that it need not be set each time
+    h.there = format('%.0f %.0f %.0f %.0f %.0f %.0f', h.sum, h.count, h.newest, h.kept, h.last, h.lives)
     if add then
       call('ZADD', key, '0', h.there, int(ends), add)
-      call('PEXPIRE', key, int(ceil((h.last - h.now) / 1000) + MARGIN))
+      if h.lives > lives then call('PEXPIRE', key, int(ceil((h.lives - h.now) / 1000))) end
     else
       call('ZADD', key, '0', h.there)
     end
@@ -149,7 +151,7 @@ local function holds()
   local function each_set(record, sets, hold, visit)
     local tenant = sub(hold.key, 1, hold.tenant)
     for units, name in string.gmatch(record.rest, '(%d+) (%S+)') do
-      visit(set(sets, tenant .. name), hold.id .. ':' .. units, tonumber(units))
+      visit(set(sets, tenant .. name), hold.name .. ':' .. units, tonumber(units))
     end
   end
 
@@ -164,7 +166,7 @@ local function holds()
     for i = 1, #plan do
       local h, units = plan[i].set, int(takes[i])
       if plan[i].holds then
-        save_set(h, false, hold.id .. ':' .. units, takes[i], hold.ttl)
+        save_set(h, false, hold.name .. ':' .. units, takes[i], hold.ttl)
         sets = sets .. ' ' .. units .. ' ' .. sub(h.key, hold.tenant + 1)
       end
     end
@@ -225,8 +227,60 @@ local function holds()
     r = r + 2
   end
 
+  local none = { -- a key that takes nothing but holds
+    load = function(_, k) return { k = k } end,
+    fits = function(_, _, C, c) return c > C and -1 or 0 end,
+    left = function(_, _, C) return max(0, C) end,
+    reset = function() return 0 end,
+  }
+
+  -- shares returns what a reserve or a settle takes under each key of a plan, and what of that it charges: store.Call.Share.
+  local function shares(plan, op, c)
+    local takes, charges = {}, {}
+    for i = 1, #plan do
+      local k = plan[i]
+      local tokens = k.holds and k.kind ~= 'c'
+      if op == 'h' then
+        takes[i], charges[i] = tokens and max(1, c) or 1, k.holds and 0 or 1
+      else
+        takes[i] = tokens and c or 0
+        charges[i] = takes[i]
+      end
+    end
+    return takes, charges
+  end
+
+  -- read_sets reads the holds of all keys of a plan that take any, by key and by place, and returns the ceilings of all limits
+  -- less what is held.
+  local function read_sets(plan, first, ceilings, sets)
+    local n, lowered, at = 0, {}, first + plan.width - (plan.holding or 0)
+    for i = 1, #plan do
+      local k, h = plan[i], nil
+      if k.holds then
+        at = at + 1
+        h = set(sets, KEYS[at])
+        k.set = h
+      end
+      for j = 1, #k do
+        n = n + 1
+        k[j].last = nil -- it is of C
+        lowered[n] = (ceilings and ceilings[n] or k[j].C) - (h and h.held or 0)
+      end
+    end
+    return lowered
+  end
+
+  -- fits_later is how long until a cost fits under ceiling C that does not fit under what holds leave of it.
+  local function fits_later(kind, s, l, C, c, h, key)
+    return wait_held(h, function(units)
+      local w = kind.fits(s, l, C - units, c)
+      if w < -1 then error('GARBAGE in ' .. key, 0) end
+      return w
+    end)
+  end
+
   return {
-    set = set, open = open, reset = reset_set, first_end = first_end, wait = wait_held,
+    none = none, shares = shares, read_sets = read_sets, fits_later = fits_later, open = open, reset = reset_set, first_end = first_end,
     save_all = save_all, make = make, taken = function(hold) return call('GET', hold.key) end, settle = settle,
     settled = write_settled, extend = extend, most = MOST,
   }

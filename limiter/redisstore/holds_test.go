@@ -1,0 +1,170 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter/limitertest"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// reserving is a reserve of an amount under a limit of tokens and a concurrent one, for a minute.
+func reserving(id, amount int64) store.Call {
+	c := limitertest.Ask(
+		&quota.Limit{Name: "tokens", Units: 100_000, Window: time.Hour, Counts: quota.CountsTokens},
+		&quota.Limit{Name: "inflight", Units: quota.MaxHolds, Window: time.Minute, Algorithm: quota.Concurrent},
+	).Call("acme", store.OpReserve, amount, nil)
+	c.Hold = store.Hold{ID: id, TTLUS: 60_000_000, KeepUS: 120_000_000}
+	return c
+}
+
+// TestBytesPerHold measures what an open hold takes under a limit, with ids and amounts as long as they come.
+func TestBytesPerHold(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	const most = 120
+	for i, filled := int64(0), int64(0); i < 2000; i++ {
+		c := reserving(store.MaxHoldID-i, 40)
+		if _, err := limitertest.DecideOne(s, c); err != nil {
+			t.Fatal(err)
+		}
+		if filled++; filled != 500 && filled != 520 && filled != 2000 { // the set's table is doubled at 512
+			continue
+		}
+		for _, key := range c.Keys {
+			n := srv.Client().MemoryUsage(context.Background(), store.HoldsKey(key), 0).Val()
+			t.Logf("%s: %d holds of %d bytes", key, filled, n/filled)
+			if n == 0 || n > most*filled {
+				t.Errorf("%s: %d holds take %d bytes, above %d each", key, filled, n, most)
+			}
+		}
+	}
+}
+
+// TestHoldsLiveLongEnough: a set outlives its last hold by a minute and the ttl of one more, and a record the end of its holds by
+// what was asked.
+func TestHoldsLiveLongEnough(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	long, short := reserving(1, 10), reserving(2, 10)
+	long.Hold.TTLUS, short.Hold.TTLUS = 600_000_000, 1_000_000
+	if _, err := limitertest.Decide(s, long, short); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]time.Duration{
+		store.HoldsKey(long.Keys[0]): 21 * time.Minute, store.HoldsKey(long.Keys[1]): 21 * time.Minute,
+		store.ReservationKey(long.Keys[0], 1): 12 * time.Minute, store.ReservationKey(long.Keys[0], 2): 121 * time.Second,
+	} {
+		if got := srv.Client().PTTL(context.Background(), key).Val(); got < want-10*time.Second || got > want+time.Second {
+			t.Errorf("%s lives %v, want %v", key, got, want)
+		}
+	}
+	if err := s.Reset(context.Background(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if keys := srv.Client().Keys(context.Background(), "rl:{acme}*").Val(); len(keys) != 0 {
+		t.Errorf("after a reset there are %q", keys)
+	}
+}
+
+// TestSetsThatBeginAnewExpire: a set whose other holds are all over, or whose only hold is renewed, is another key for Redis.
+func TestSetsThatBeginAnewExpire(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, now := newRedis(t, srv.Addr(), limitertest.MovedLua), limitertest.ClockOf(t, srv.Client())
+	first, second := reserving(1, 10), reserving(2, 10)
+	second.Hold.TTLUS = 1_000_000
+	renewed := second
+	renewed.Op = store.OpExtend
+	us := srv.Time()
+	for i, c := range []store.Call{first, second, renewed} {
+		now(us + int64(i)*first.Hold.TTLUS - int64(i/2)*first.Hold.TTLUS)
+		if v, err := limitertest.DecideOne(s, c); err != nil || v.Outcome != store.Admitted {
+			t.Fatalf("call %d: %+v, %v", i, v, err)
+		}
+		for _, key := range c.Keys {
+			if got := srv.Client().PTTL(context.Background(), store.HoldsKey(key)).Val(); got <= time.Minute {
+				t.Errorf("after call %d %s lives %v", i, key, got)
+			}
+		}
+	}
+}
+
+// TestHoldsOfALimitThatIsGone: a settle under other limits than those that were held frees what was held all the same.
+func TestHoldsOfALimitThatIsGone(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	before := reserving(7, 60)
+	after := limitertest.Ask(&quota.Limit{Name: "requests", Units: 5, Window: time.Hour}).Call("acme", store.OpSettle, 25, nil)
+	after.Hold = before.Hold
+	v, err := limitertest.Decide(s, before, after)
+	if err != nil || v[1].Outcome != store.Settled || !v[1].Hold.Released || v[1].Hold.Charged != 25 || v[1].Limits[0].Remaining != 5 {
+		t.Errorf("settled: %+v, %v", v, err)
+	}
+	if n := srv.Client().Exists(context.Background(), store.HoldsKey(before.Keys[0]), store.HoldsKey(before.Keys[1])).Val(); n != 0 {
+		t.Errorf("%d sets have holds still", n)
+	}
+}
+
+// TestDamagedHolds: a set or a record that cannot be read fails alone, and nothing is written of its call.
+func TestDamagedHolds(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, ctx := newRedis(t, srv.Addr(), ""), context.Background()
+	for name, damage := range map[string]func(c *store.Call) error{
+		"a set that is a string": func(c *store.Call) error { return srv.Client().Set(ctx, store.HoldsKey(c.Keys[1]), "x", 0).Err() },
+		"a set without a sum": func(c *store.Call) error {
+			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "5", "1:2").Err()
+		},
+		"a sum of words": func(c *store.Call) error {
+			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "a b c d e f", "5", "1:2").Err()
+		},
+		"a sum beyond numbers": func(c *store.Call) error {
+			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "99999999999999999999 1 1 1 1 1", "5", "1:2").Err()
+		},
+		"a record that is a list": func(c *store.Call) error {
+			return srv.Client().RPush(ctx, store.ReservationKey(c.Keys[0], c.Hold.ID), "x").Err()
+		},
+		"a record of words": func(c *store.Call) error {
+			return srv.Client().Set(ctx, store.ReservationKey(c.Keys[0], c.Hold.ID), "settled", 0).Err()
+		},
+	} {
+		flush(t, srv.Client())
+		bad, good := reserving(7, 60), limitertest.OneCall("good", 5, 1)
+		bad.Op, bad.Hold.GoneUS = store.OpSettle, srv.Time()+1_000_000_000
+		if err := damage(&bad); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := limitertest.Decide(s, good, bad, good)
+		if !errors.Is(v[1].Err, store.ErrPartition) || v[0].Outcome != store.Admitted || v[2].Limits[0].Remaining != 3 {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if n := srv.Client().Exists(ctx, bad.Keys...).Val(); n != 0 {
+			t.Errorf("%s: %d keys were charged", name, n)
+		}
+	}
+}
+
+// TestReservationIsReplayed: an Idempotency-Key gives the same reservation again, from Redis and from what a process has
+// written for it.
+func TestReservationIsReplayed(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s := newRedis(t, srv.Addr(), "")
+	c := reserving(7, 60)
+	c.Record, c.Print = store.RecordKey("acme", "k"), "p"
+	again := c
+	again.Hold.ID = 8
+	v, err := limitertest.Decide(s, c, again)
+	if err != nil || v[1].Outcome != store.Replayed || v[1].Hold != v[0].Hold || v[0].Hold.ID != 7 || fmt.Sprint(v[1].Earlier.Limits) != fmt.Sprint(v[0].Limits) {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	own := &store.Admission{Record: store.RecordKey("acme", "own"), Print: "p", Plan: c.Plan, Ceilings: c.Ceilings, Limits: v[0].Limits, Hold: v[0].Hold}
+	s.Remember(context.Background(), []*store.Admission{own}, func(*store.Admission) int64 { return 0 }, func(int, bool) {})
+	again.Record = own.Record
+	if replay, err := limitertest.DecideOne(s, again); err != nil || replay.Outcome != store.Replayed || replay.Hold != v[0].Hold {
+		t.Errorf("%+v, %v", replay, err)
+	}
+}
