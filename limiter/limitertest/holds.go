@@ -23,8 +23,8 @@ type held struct {
 const holdKeepUS = 600_000_000
 
 // ask has one call decided at a time after Epoch.
-func (h *held) ask(q *Question, tenant string, op store.Op, id, cost, ttl int64) store.Verdict {
-	c := q.Call(tenant, op, cost, nil)
+func (h *held) ask(q *Question, op store.Op, id, cost, ttl int64) store.Verdict {
+	c := q.Call("acme", op, cost, nil)
 	c.Hold = store.Hold{ID: id, TTLUS: ttl, KeepUS: holdKeepUS, GoneUS: Epoch + 2*holdKeepUS}
 	h.set(Epoch + h.us)
 	v, err := DecideOne(h.store, c)
@@ -140,7 +140,7 @@ func Holds(t *testing.T, newStore New) {
 			if r.op == store.OpCheck || r.op == store.OpPeek || r.op == store.OpReport {
 				asked = noFlight
 			}
-			v := h.ask(asked, "acme", r.op, r.id, r.cost, r.ttl)
+			v := h.ask(asked, r.op, r.id, r.cost, r.ttl)
 			if got := holdText(asked, &v); got != r.answer {
 				t.Errorf("%s: at %d %c %d of %d\ngot  %s\nwant %s", name, r.us, r.op, r.id, r.cost, got, r.answer)
 			}
@@ -169,16 +169,16 @@ func HoldsTooMany(t *testing.T, newStore New) {
 			calls = calls[:0]
 		}
 	}
-	if v := h.ask(q, "acme", store.OpReserve, 77_777, 1, 1000); v.Outcome != store.Denied || !v.Hold.TooMany || v.Limits[0].WaitUS != 1000 {
+	if v := h.ask(q, store.OpReserve, 77_777, 1, 1000); v.Outcome != store.Denied || !v.Hold.TooMany || v.Limits[0].WaitUS != 1000 {
 		t.Errorf("one more than there may be: %+v", v)
 	}
-	if v := h.ask(q, "acme", store.OpCheck, 0, 1, 0); v.Outcome != store.Admitted || v.Limits[0].Held != quota.MaxHolds {
+	if v := h.ask(q, store.OpCheck, 0, 1, 0); v.Outcome != store.Admitted || v.Limits[0].Held != quota.MaxHolds {
 		t.Errorf("a check beside them: %+v", v)
 	}
 	h.us = 1000
 	for n := int64(1); ; n++ { // at most 64 are removed by each call
 		began := time.Now()
-		v := h.ask(q, "acme", store.OpCheck, 0, 1, 0)
+		v := h.ask(q, store.OpCheck, 0, 1, 0)
 		if left := max(0, quota.MaxHolds-64*n); v.Outcome != store.Admitted || v.Limits[0].Held != left {
 			t.Fatalf("check %d, in %v: %+v, want %d held", n, time.Since(began), v, left)
 		}
