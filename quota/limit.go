@@ -53,8 +53,10 @@ const (
 
 // Bounds of reservations.
 const (
-	// MinTTL and MaxTTL bound how long a reservation lasts that is not renewed.
-	MinTTL, MaxTTL = time.Second, time.Hour
+	// MinTTL is how long a reservation lasts at least that is not renewed.
+	MinTTL = time.Second
+	// MaxTTL is how long it lasts at most.
+	MaxTTL = time.Hour
 	// DefaultTTL is how long one lasts under a Concurrent limit without a ttl.
 	DefaultTTL = time.Minute
 	// DefaultMaxTTL is the max_ttl of a policy that takes reservations.

@@ -34,7 +34,7 @@ func startRegions(ctx context.Context, folder string) (*regions, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build regiond: %w: %s", err, out)
 	}
-	ports, err := freePorts(8)
+	ports, err := freePorts(ctx, 8)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,9 @@ func writeTopology(folder string, ports []int) (file string, err error) {
 }
 
 // freePorts are ports of 127.0.0.1 that were free a moment ago.
-func freePorts(n int) (ports []int, err error) {
+func freePorts(ctx context.Context, n int) (ports []int, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
