@@ -154,9 +154,8 @@ func (l *Limiter) reservation(q *query, d *quota.Decision) {
 		q.hold.expiresUS = q.hold.nowUS + q.lasts(r.TTL).Microseconds()
 	}
 	t.goneUS = q.hold.expiresUS + (q.plan.policy.MaxTTL + keepReservation).Microseconds()
-	d.Reservation = &quota.Reservation{
-		ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: time.Duration(max(0, q.hold.expiresUS-q.hold.nowUS)) * time.Microsecond, Clamped: q.hold.clamped,
-	}
+	left := min(max(0, time.Duration(q.hold.expiresUS-q.hold.nowUS)*time.Microsecond), q.lasts(r.TTL)) // of a replay the store's clock may be set back
+	d.Reservation = &quota.Reservation{ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: left, Clamped: q.hold.clamped}
 	if t.heldBy != heldForNothing && !d.Replayed {
 		l.metrics.reserved.Add(d.Policy, r.Cost)
 		now := l.localUS()

@@ -111,16 +111,15 @@ func (s *Seal) open(id string) (*ticket, bool) {
 
 // ticket is what an id of a reservation says.
 type ticket struct {
-	heldBy heldBy
-	number int64 // store.Hold.ID
-	amount int64
-	// issuedUS and goneUS are times of the region's store: when it was made, and store.Hold.GoneUS.
-	issuedUS, goneUS int64
-	overflow         bool   // it is of the partition that unlisted tenants share
-	shared           uint64 // which keys of the plan are those of the values beyond MaxValues, as bits
-	region           string
-	tenant, policy   string
-	dims             quota.Dimensions
+	heldBy         heldBy
+	number         int64 // store.Hold.ID
+	amount         int64
+	goneUS         int64  // store.Hold.GoneUS
+	overflow       bool   // it is of the partition that unlisted tenants share
+	shared         uint64 // which keys of the plan are those of the values beyond MaxValues, as bits
+	region         string
+	tenant, policy string
+	dims           quota.Dimensions
 }
 
 // heldBy is who holds the units of a reservation.
@@ -142,7 +141,7 @@ func (t *ticket) append(b []byte) []byte {
 		flags |= 1
 	}
 	b = append(b, ticketVersion, flags)
-	for _, n := range [...]int64{t.number, t.amount, t.issuedUS, t.goneUS - t.issuedUS, int64(t.shared)} {
+	for _, n := range [...]int64{t.number, t.amount, t.goneUS, int64(t.shared)} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	for _, s := range [...]string{t.region, t.tenant, t.policy} {
@@ -182,8 +181,7 @@ func parseTicket(b []byte) (*ticket, bool) {
 		b = b[n:]
 		return s
 	}
-	t.number, t.amount, t.issuedUS = number(), number(), number()
-	t.goneUS, t.shared = t.issuedUS+number(), uint64(number())
+	t.number, t.amount, t.goneUS, t.shared = number(), number(), number(), uint64(number())
 	t.region, t.tenant, t.policy = text(), text(), text()
 	for ok && len(b) > 0 {
 		t.dims = append(t.dims, quota.Dimension{Name: text(), Value: text()})

@@ -148,7 +148,7 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 	was := store.Verdict{Outcome: store.Replayed}
 	r := readText(numbers)
 	parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was)
-	if c.Op == store.OpReserve {
+	if len(r.parts) > 0 { // then it held something, whether the limits of now do or not
 		a.Hold = parseHeld(r, c.Cost)
 	}
 	if r.bad || len(r.parts) > 0 {

@@ -1,0 +1,102 @@
+package limiter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// TestSettlesAfterAReload: what a reservation holds is freed under the limits that it was made under, and charged to those in force.
+func TestSettlesAfterAReload(t *testing.T) {
+	for name, reload := range map[string]func(*quota.Policy){
+		"the same":          func(*quota.Policy) {},
+		"another window":    func(p *quota.Policy) { p.Limits[1].Window = time.Hour },
+		"another algorithm": func(p *quota.Policy) { p.Limits[1].Algorithm = quota.SlidingWindow },
+		"counted by user":   func(p *quota.Policy) { p.Limits[1].By = []string{"user"} },
+		"one limit more": func(p *quota.Policy) {
+			p.Limits = append(p.Limits, quota.Limit{Name: "daily", Units: 5000, Window: 24 * time.Hour, By: []string{"user"}, Counts: quota.CountsTokens})
+		},
+		"none in flight": func(p *quota.Policy) { p.Limits = p.Limits[:2] },
+	} {
+		before, after := onePolicy(completions()), completions()
+		reload(&after)
+		r := memoryRig(t, before, nil)
+		first := r.reserve(t, "acme", 600)
+		if err := r.Configure(onePolicy(after)); err != nil {
+			t.Fatal(err)
+		}
+		for _, replayed := range []bool{false, true} {
+			if d := r.settle(t, first, 250); *d.Settlement != (quota.Settlement{Charged: 250, Released: true}) || d.Replayed != replayed {
+				t.Errorf("%s: settled: %+v, replayed %v", name, d.Settlement, d.Replayed)
+			}
+		}
+		for i, s := range r.reserve(t, "acme", 0).Limits {
+			if used := s.Used(); s.Held != 0 || i > 0 && s.Limit.Counts == quota.CountsTokens && used != 250 {
+				t.Errorf("%s: %d held of %s, %d used", name, s.Held, s.Limit.Name, used)
+			}
+		}
+		if err := r.Configure(before); err != nil {
+			t.Fatal(err)
+		}
+		if look := r.reserve(t, "acme", 0); look.Limits[1].Held != 0 || look.Limits[2].Held != 0 {
+			t.Errorf("%s: %+v is held of the limits of before", name, look.Limits)
+		}
+	}
+}
+
+// TestSettlesAfterAReset: a tenant that is reset holds nothing, and a settle afterwards is a report, once.
+func TestSettlesAfterAReset(t *testing.T) {
+	r := redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), onePolicy(completions()), 4*time.Second)
+	d := r.reserve(t, "acme", 600)
+	if err := r.Reset(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	if look := r.reserve(t, "acme", 0); look.Limits[1].Held != 0 || look.Limits[2].Held != 0 {
+		t.Errorf("held after a reset: %+v", look.Limits)
+	}
+	for _, replayed := range []bool{false, true} {
+		if s := r.settle(t, d, 70); *s.Settlement != (quota.Settlement{Charged: 70}) || s.Replayed != replayed {
+			t.Errorf("settled: %+v, replayed %v", s.Settlement, s.Replayed)
+		}
+	}
+	if left := r.reserve(t, "acme", 0).Limits[1].Remaining; left != 930 {
+		t.Errorf("%d left, want 930", left)
+	}
+}
+
+// TestReservationsReplayAfterAReload: a reserve that is repeated is answered from the store, also where a limit of tokens applies
+// to it no more, or only now.
+func TestReservationsReplayAfterAReload(t *testing.T) {
+	holds, never := completions(), completions()
+	never.Limits = never.Limits[:2]
+	never.Limits[1].When = []quota.Match{{Dimension: "model", Value: "other"}}
+	for name, reload := range map[string][2]quota.Policy{"no more": {holds, never}, "only now": {never, holds}} {
+		r := redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), onePolicy(reload[0]), 4*time.Second)
+		ask := func() quota.Outcome {
+			return r.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Reserve: true, Cost: 100, IdempotencyKey: "k"}})[0]
+		}
+		ask()
+		if err := r.Configure(onePolicy(reload[1])); err != nil {
+			t.Fatal(err)
+		}
+		if o := ask(); o.Err != nil || !o.Decision.Replayed || o.Decision.Basis != quota.BasisExact || o.Decision.Reservation == nil {
+			t.Errorf("%s: %v, %+v", name, o.Err, o.Decision)
+		}
+	}
+}
+
+// TestReplayedReservationsEndInTime: the store's clock is set back between both calls. What is held lasts no longer for that.
+func TestReplayedReservationsEndInTime(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	r := memoryRig(t, onePolicy(completions()), func() time.Time { return now })
+	ask := func() quota.Decision {
+		return r.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Reserve: true, Cost: 100, IdempotencyKey: "k"}})[0].Decision
+	}
+	first := ask()
+	now = now.Add(-time.Hour)
+	if d := ask(); !d.Replayed || d.Reservation.ID != first.Reservation.ID || d.Reservation.ExpiresIn != 30*time.Second {
+		t.Errorf("replayed %v: %+v, first %+v", d.Replayed, d.Reservation, first.Reservation)
+	}
+}
