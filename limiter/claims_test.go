@@ -1,9 +1,13 @@
 package limiter_test
 
 import (
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -98,5 +102,64 @@ func TestReplayedReservationsEndInTime(t *testing.T) {
 	now = now.Add(-time.Hour)
 	if d := ask(); !d.Replayed || d.Reservation.ID != first.Reservation.ID || d.Reservation.ExpiresIn != 30*time.Second {
 		t.Errorf("replayed %v: %+v, first %+v", d.Replayed, d.Reservation, first.Reservation)
+	}
+}
+
+// TestProcessesSettleOnce: of several processes that settle one reservation at once, one charges it and frees what it held,
+// also where that is of the partition that values or tenants beyond their bounds share, and they have places for them.
+func TestProcessesSettleOnce(t *testing.T) {
+	p := completions()
+	p.Limits[1].By = []string{"user"}
+	narrow := onePolicy(p)
+	narrow.Tenants, narrow.MaxValues, narrow.MaxUnknown = map[string]quota.Tenant{"acme": {Policy: "llm"}}, 1, 1
+	wide := narrow
+	wide.MaxValues, wide.MaxUnknown = 100, 100
+	seal := limiter.NewSeal()
+	addr := redisserver.Start(t, redisserver.Options{}).Addr()
+	process := func(c limiter.Config) *limiter.Limiter {
+		r := optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler)}, c)
+		l, err := limiter.New(limiter.Options{Store: r.store, Config: c, Logger: slog.New(slog.DiscardHandler), Seal: seal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first, others := process(narrow), []*limiter.Limiter{process(wide), process(wide)}
+	asks := func(tenant, user string, amount int64) quota.Decision {
+		t.Helper()
+		o := first.Reserve(t.Context(), []quota.Request{{
+			Tenant: tenant, Reserve: true, Cost: amount, Dimensions: quota.Dimensions{{Name: "user", Value: user}},
+		}})
+		if o[0].Err != nil || !o[0].Decision.Allowed {
+			t.Fatalf("%s %s: %+v", tenant, user, o[0])
+		}
+		return o[0].Decision
+	}
+	for i, tenant := range []string{"acme", "other"} {
+		asks(tenant, "known", 1) // has the only place
+		if tenant = tenant + "-unknown"; i == 0 {
+			tenant = "acme"
+		}
+		d := asks(tenant, "beyond", 600)
+		outcomes, all := make([]quota.Outcome, 8), sync.WaitGroup{}
+		for n := range outcomes {
+			all.Go(func() {
+				claim := quota.Claim{Reservation: d.Reservation.ID, Actual: 250}
+				outcomes[n] = others[n%2].Settle(t.Context(), []quota.Claim{claim})[0]
+			})
+		}
+		all.Wait()
+		charges := 0
+		for _, o := range outcomes {
+			if o.Err != nil || *o.Decision.Settlement != (quota.Settlement{Charged: 250, Released: true}) {
+				t.Errorf("%s: %v, %+v", tenant, o.Err, o.Decision.Settlement)
+			}
+			if !o.Decision.Replayed {
+				charges++
+			}
+		}
+		if look := asks(tenant, "beyond-too", 0).Limits[1]; charges != 1 || look.Held != 0 || look.Used() != 250 {
+			t.Errorf("%s: charged %d times; %d held, %d used", tenant, charges, look.Held, look.Used())
+		}
 	}
 }
