@@ -25,6 +25,8 @@ const (
 	// settleEvery is how often the store is asked to take them, and settleMost how many at once.
 	settleEvery = 250 * time.Millisecond
 	settleMost  = 256
+	// lastSettles is how long a process that stops may take for them.
+	lastSettles = 2 * time.Second
 )
 
 func newPending() *pending {
@@ -75,8 +77,9 @@ func (p *pending) size() int {
 	return len(p.byID)
 }
 
-// settlePending charges what is pending whenever the store takes it, until ctx ends.
+// settlePending charges what is pending whenever the store takes it, until ctx ends, and then what it takes at once.
 func (l *Limiter) settlePending(ctx context.Context) {
+	defer l.settleLast(context.WithoutCancel(ctx))
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,6 +96,14 @@ func (l *Limiter) settlePending(ctx context.Context) {
 			case <-time.After(settleEvery):
 			}
 		}
+	}
+}
+
+// settleLast charges what the store takes now, so that a process that stops beside a Redis that answers loses nothing.
+func (l *Limiter) settleLast(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastSettles)
+	defer cancel()
+	for l.pending.size() > 0 && ctx.Err() == nil && l.settleSome(ctx) {
 	}
 }
 

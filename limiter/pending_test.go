@@ -113,6 +113,26 @@ func TestSettleIsChargedHoweverLongTheStoreIsAway(t *testing.T) {
 	})
 }
 
+// TestSettlesOfAProcessThatStops: what is pending is charged at the end, if the store is back, and is no reason to wait for it.
+func TestSettlesOfAProcessThatStops(t *testing.T) {
+	for pending, back := range []bool{true, false} {
+		var stopped *rig
+		awayRig(t, quota.FailShare, func(t *testing.T, r *rig, a *absent) {
+			stopped = r
+			d := r.reserve(t, "acme", 500)
+			a.away(quota.ReasonRedisDown)
+			r.settle(t, d, 300)
+			synctest.Wait() // it was tried once, and the next time is not before Run ends
+			if back {
+				a.away(quota.ReasonNone)
+			}
+		})
+		if n := stopped.count(t, "regiond.settles_pending"); n != int64(pending) {
+			t.Errorf("the store is back: %v; %d settles are pending", back, n)
+		}
+	}
+}
+
 // TestReserveWhileTheStoreIsAway: the fail mode decides, and what was used is charged in the store, whenever it is settled.
 func TestReserveWhileTheStoreIsAway(t *testing.T) {
 	for _, row := range []struct {
