@@ -125,10 +125,10 @@ func TestProcessesSettleOnce(t *testing.T) {
 		return l
 	}
 	first, others := process(narrow), []*limiter.Limiter{process(wide), process(wide)}
-	asks := func(tenant, user string, amount int64) quota.Decision {
+	asks := func(l *limiter.Limiter, tenant, user string, amount int64) quota.Decision {
 		t.Helper()
-		o := first.Reserve(t.Context(), []quota.Request{{
-			Tenant: tenant, Reserve: true, Cost: amount, Dimensions: quota.Dimensions{{Name: "user", Value: user}},
+		o := l.Reserve(t.Context(), []quota.Request{{
+			Tenant: tenant, Reserve: true, Cost: amount, Dimensions: quota.Dimensions{{Name: "user", Value: user}}, IdempotencyKey: tenant + user,
 		}})
 		if o[0].Err != nil || !o[0].Decision.Allowed {
 			t.Fatalf("%s %s: %+v", tenant, user, o[0])
@@ -136,15 +136,19 @@ func TestProcessesSettleOnce(t *testing.T) {
 		return o[0].Decision
 	}
 	for i, tenant := range []string{"acme", "other"} {
-		asks(tenant, "known", 1) // has the only place
+		asks(first, tenant, "known", 1) // has the only place
 		if tenant = tenant + "-unknown"; i == 0 {
 			tenant = "acme"
 		}
-		d := asks(tenant, "beyond", 600)
+		d := asks(first, tenant, "beyond", 600)
+		again := d
+		if i == 1 { // of a value, a process that replays it charges the value's own partition, if it is settled by that id
+			again = asks(others[0], tenant, "beyond", 600)
+		}
 		outcomes, all := make([]quota.Outcome, 8), sync.WaitGroup{}
 		for n := range outcomes {
 			all.Go(func() {
-				claim := quota.Claim{Reservation: d.Reservation.ID, Actual: 250}
+				claim := quota.Claim{Reservation: []string{d.Reservation.ID, again.Reservation.ID}[n/4], Actual: 250}
 				outcomes[n] = others[n%2].Settle(t.Context(), []quota.Claim{claim})[0]
 			})
 		}
@@ -158,7 +162,7 @@ func TestProcessesSettleOnce(t *testing.T) {
 				charges++
 			}
 		}
-		if look := asks(tenant, "beyond-too", 0).Limits[1]; charges != 1 || look.Held != 0 || look.Used() != 250 {
+		if look := asks(first, tenant, "beyond-too", 0).Limits[1]; charges != 1 || look.Held != 0 || look.Used() != 250 {
 			t.Errorf("%s: charged %d times; %d held, %d used", tenant, charges, look.Held, look.Used())
 		}
 	}

@@ -78,8 +78,13 @@ func (q *query) planHold() {
 		q.call.Cost = 1
 		return
 	}
+	// An odd number is of the partition that unlisted tenants share, so that a replay by a process with a place for them knows.
+	number := 2 * (rand.Int64N(store.MaxHoldID/2) + 1)
+	if q.overflow {
+		number--
+	}
 	q.call.Hold = store.Hold{
-		ID: rand.Int64N(store.MaxHoldID) + 1, TTLUS: q.lasts(q.request.TTL).Microseconds(),
+		ID: number, TTLUS: q.lasts(q.request.TTL).Microseconds(),
 		KeepUS: (q.plan.policy.MaxTTL + keepReservation).Microseconds(),
 	}
 }
@@ -133,7 +138,7 @@ func (l *Limiter) reservation(q *query, d *quota.Decision) {
 		return
 	}
 	t := &ticket{
-		number: q.call.Hold.ID, amount: r.Cost, overflow: q.overflow, shared: q.hold.shared,
+		number: q.call.Hold.ID, amount: r.Cost, overflow: q.call.Hold.ID%2 == 1, shared: q.hold.shared,
 		region: q.rules.Region, tenant: r.Tenant, policy: d.Policy,
 	}
 	for _, name := range q.plan.policy.Dimensions() {
