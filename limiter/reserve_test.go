@@ -111,6 +111,7 @@ func TestReservationLedger(t *testing.T) {
 	if f := fault(t, r.Settle(t.Context(), []quota.Claim{{Reservation: fourth.Reservation.ID, Actual: 40}})); f != quota.FaultOver {
 		t.Errorf("forgotten: fault %d", f)
 	}
+	r.count(t, "regiond.reservations.open", "policy=llm") // a look at this one finds what has expired
 	for name, want := range map[string]int64{"reserved": 600 + 400 + 100 + 100 + 7, "settled": 250 + 130 + 40, "overrun": 30, "late": 1, "expired": 7, "open": 0} {
 		if got := r.count(t, "regiond.reservations."+name, "policy=llm"); got != want {
 			t.Errorf("%s is %d, want %d", name, got, want)
