@@ -326,7 +326,7 @@ func (w *bounds) rare(t *rapid.T, r *bounded) {
 		r.burnt = r.since + w.longest.Keep()
 	case "step":
 		by := rapid.Int64Range(-2*w.terms.Window, 2*w.terms.Window).Draw(t, "by")
-		r.offset, r.ahead = r.offset+by, by > 0
+		r.offset, r.ahead = r.offset+by, r.ahead || by > 0 // one forward may wait to be noticed, too
 		r.noticed(w)
 	case "back":
 		w.stepBack(t, r)

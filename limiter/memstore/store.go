@@ -84,22 +84,13 @@ func (m *Store) Decide(_ context.Context, calls []store.Call, verdicts []store.V
 	}
 }
 
-// Record charges a call that another store has admitted, or holds or releases its holds. Without room it is not recorded:
+// Record charges a call that another store has admitted, or makes its holds. Without room it is not recorded:
 // then its partition is refused while the other store is away. An admission with an
 // Idempotency-Key is kept as well, in place of an earlier one; nil for none.
 func (m *Store) Record(c *store.Call, a *store.Admission) {
 	u := m.lock(c)
 	defer u.unlock()
-	if c.Op == store.OpExtend {
-		u.extend()
-		return
-	}
 	u.load()
-	if c.Op == store.OpSettle {
-		if _, charges := u.settle(); !charges {
-			return
-		}
-	}
 	u.charge()
 	u.popAll()
 	if a != nil {
