@@ -139,7 +139,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		}
 		d.manager = view.NewManager(view.ManagerOptions{
 			Ceilings: d.ceilings, Members: members.New(self), // so that it waits for no sibling
-			HeartbeatSoon: func() {}, State: d.state, Logger: slog.New(slog.DiscardHandler), // it would say that every region is counted on
+			HeartbeatSoon: func() {}, State: d.state, Logger: d.log.With("component", "view"),
 		})
 	}
 	if d.bounds, err = newBoundWatch(d); err != nil {
