@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,8 +39,16 @@ func sealingLimiter(t *testing.T, s *limiter.Seal) *limiter.Limiter {
 // has lost it; what was sealed before stays open to who sealed it.
 func TestProcessesOfARegionOpenEachOthersReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var redis sync.Mutex
 		kept, away := "", true // in Redis
+		set := func(k string, a bool) {
+			redis.Lock()
+			defer redis.Unlock()
+			kept, away = k, a
+		}
 		eval := func(_ context.Context, _, _ string, args ...any) (any, error) {
+			redis.Lock()
+			defer redis.Unlock()
 			if away {
 				return nil, errors.New("away")
 			}
@@ -68,12 +77,12 @@ func TestProcessesOfARegionOpenEachOthersReservations(t *testing.T) {
 		early := reserve(a)
 		opens("Redis away, its own", a, early, true)
 		opens("Redis away, another's", b, early, false)
-		away = false
+		set("", false)
 		time.Sleep(sealRetry)
 		synctest.Wait()
 		opens("Redis back, of before", a, early, true)
 		opens("Redis back", b, reserve(a), true)
-		kept = "" // FLUSHALL
+		set("", false) // FLUSHALL
 		time.Sleep(sealEvery)
 		synctest.Wait()
 		c := process()
