@@ -81,7 +81,7 @@ func Overloaded(records []traffic.Record, excused Excuse, v Overload) (Rates, []
 		switch {
 		case !loaded:
 			if r.Answer.Basis == "shed" && !stalled {
-				o.add("%s turns away a check of %s at %v, when its Redis has little to do", r.Region, r.Tenant, r.Return)
+				o.add("%s turns away a check of %s at %v, after %v, when its Redis has little to do", r.Region, r.Tenant, r.Return, r.Took())
 			}
 			continue
 		case slices.ContainsFunc(v.Away, func(s Span) bool { return r.Return > s.From && r.Call < s.To }):
