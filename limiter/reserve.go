@@ -84,10 +84,12 @@ func (q *query) planHold() {
 		number--
 	}
 	q.call.Hold = store.Hold{
-		ID: number, TTLUS: q.lasts(q.request.TTL).Microseconds(),
-		KeepUS: (q.plan.policy.MaxTTL + keepReservation).Microseconds(),
+		ID: number, TTLUS: q.lasts(q.request.TTL).Microseconds(), KeepUS: q.keepUS(),
 	}
 }
+
+// keepUS is store.Hold.KeepUS.
+func (q *query) keepUS() int64 { return (q.plan.policy.MaxTTL + keepReservation).Microseconds() }
 
 // lasts is how long a reservation is given that asks for so long; 0 leaves it to the policy.
 func (q *query) lasts(ttl time.Duration) time.Duration {
@@ -154,12 +156,13 @@ func (l *Limiter) reservation(q *query, d *quota.Decision) {
 	case q.hold.expiresUS == 0:
 		t.heldBy = heldByNobody
 	}
+	lasts := q.lasts(r.TTL)
 	if q.hold.expiresUS == 0 {
 		q.hold.nowUS = l.localUS()
-		q.hold.expiresUS = q.hold.nowUS + q.lasts(r.TTL).Microseconds()
+		q.hold.expiresUS = q.hold.nowUS + lasts.Microseconds()
 	}
-	t.goneUS = q.hold.expiresUS + (q.plan.policy.MaxTTL + keepReservation).Microseconds()
-	left := min(max(0, time.Duration(q.hold.expiresUS-q.hold.nowUS)*time.Microsecond), q.lasts(r.TTL)) // of a replay the store's clock may be set back
+	t.goneUS = q.hold.expiresUS + q.keepUS()
+	left := min(max(0, time.Duration(q.hold.expiresUS-q.hold.nowUS)*time.Microsecond), lasts) // of a replay the store's clock may be set back
 	d.Reservation = &quota.Reservation{ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: left, Clamped: q.hold.clamped}
 	if t.heldBy != heldForNothing && !d.Replayed {
 		l.metrics.reserved.Add(d.Policy, r.Cost)
@@ -186,10 +189,7 @@ func (q *query) resolveClaim(r *rules, seal *Seal, c *quota.Claim, op store.Op) 
 	if op == store.OpExtend && t.region != r.Region {
 		return refusedClaim(quota.FaultOver, fmt.Sprintf("is held in region %s: extend it there", t.region))
 	}
-	tenant, listed := r.Tenants[t.tenant]
-	if !listed && r.Default != nil {
-		tenant = *r.Default
-	}
+	tenant, _ := r.tenant(t.tenant)
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, t.tenant)
 	if q.limits = q.plan.planFor(t.dims, op); q.limits != nil {
 		q.planClaim(op, t)
@@ -210,7 +210,7 @@ func (q *query) planClaim(op store.Op, t *ticket) {
 		}
 	}
 	q.fillCall(op, keys, owner)
-	q.call.Hold = store.Hold{ID: t.number, KeepUS: (q.plan.policy.MaxTTL + keepReservation).Microseconds(), GoneUS: t.goneUS}
+	q.call.Hold = store.Hold{ID: t.number, KeepUS: q.keepUS(), GoneUS: t.goneUS}
 	if op == store.OpExtend {
 		q.call.Hold.TTLUS = q.lasts(q.hold.claim.TTL).Microseconds()
 	}

@@ -151,10 +151,7 @@ func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *ove
 		return q.resolveDomain(op, overflow)
 	}
 	ms := req.Validate()
-	tenant, listed := r.Tenants[req.Tenant]
-	if !listed && r.Default != nil {
-		tenant = *r.Default
-	}
+	tenant, listed := r.tenant(req.Tenant)
 	name := req.Policy
 	if name == "" {
 		name = tenant.Policy
@@ -185,6 +182,14 @@ func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *ove
 	return q.planCall(op, !listed, overflow)
 }
 
+// tenant is what the configuration says of a tenant, the default where it is not listed.
+func (r *rules) tenant(id string) (t quota.Tenant, listed bool) {
+	if t, listed = r.Tenants[id]; !listed && r.Default != nil {
+		t = *r.Default
+	}
+	return t, listed
+}
+
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
 // limit in silence. Those of another policy are fine, since a gateway sends the
 // same ones for every tenant. Names that are not valid have an error already.
@@ -200,7 +205,7 @@ func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
 
 // planFor returns the plan of the limits that apply to what op does, nil for none.
 func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
-	mask, reserves := uint32(0), op == store.OpReserve || op == store.OpSettle || op == store.OpExtend
+	mask, reserves := uint32(0), op.OfReservation()
 	for i := range p.policy.Limits {
 		if l := &p.policy.Limits[i]; l.Applies(dims) && (reserves || l.Algorithm != quota.Concurrent) {
 			mask |= 1 << i

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/regiond/regiond/limiter"
@@ -38,7 +37,7 @@ func newSeal(c *config, eval func(ctx context.Context, script, key string, args 
 	return s, func(ctx context.Context) error {
 		for {
 			wait := sealRetry
-			if kept, err := offerKey(ctx, eval, offer); err == nil {
+			if kept := offerKey(ctx, eval, offer); kept != "" {
 				wait = sealEvery
 				if kept != shared {
 					s.Share([]byte(kept))
@@ -54,16 +53,14 @@ func newSeal(c *config, eval func(ctx context.Context, script, key string, args 
 	}
 }
 
-func offerKey(ctx context.Context, eval func(context.Context, string, string, ...any) (any, error), key string) (string, error) {
+// offerKey returns the key that Redis keeps, "" where it does not say.
+func offerKey(ctx context.Context, eval func(context.Context, string, string, ...any) (any, error), key string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	reply, err := eval(ctx, sealScript, sealKeyName, key)
 	if err != nil {
-		return "", fmt.Errorf("keep the key of reservations: %w", err)
+		return ""
 	}
-	kept, ok := reply.(string)
-	if !ok || kept == "" {
-		return "", fmt.Errorf("the key of reservations is %T", reply)
-	}
-	return kept, nil
+	kept, _ := reply.(string)
+	return kept
 }

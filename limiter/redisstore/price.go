@@ -113,7 +113,7 @@ func weight(c *store.Call) float64 {
 	if c.Record != "" {
 		w += 17
 	}
-	if isHold(c.Op) {
+	if c.Op.OfReservation() {
 		w += 20
 	}
 	for i := range c.Plan.Keys {

@@ -98,7 +98,7 @@ func appendCalls(args []any, nonce string, calls []store.Call, fence func(quota.
 // appendKeys appends the keys of a call: the record of its reservation, its own, those of its plan, its counters, its loans, and
 // its holds.
 func appendKeys(args []any, c *store.Call) []any {
-	if isHold(c.Op) {
+	if c.Op.OfReservation() {
 		name := store.ReservationKey(c.Keys[0], c.Hold.ID)
 		args = append(args, &name)
 	}
@@ -131,11 +131,6 @@ func appendKeys(args []any, c *store.Call) []any {
 		}
 	}
 	return args
-}
-
-// isHold is whether an operation is about a reservation.
-func isHold(op store.Op) bool {
-	return op == store.OpReserve || op == store.OpSettle || op == store.OpExtend
 }
 
 // appendBounds appends the bounds of a plan, each with its fence.
@@ -171,7 +166,7 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 				args = append(args, &c.Costs[i])
 			}
 		}
-		if h := &c.Hold; isHold(c.Op) {
+		if h := &c.Hold; c.Op.OfReservation() {
 			args = append(args, store.HoldName(h.ID), h.ID, h.TTLUS, h.KeepUS, h.GoneUS)
 		}
 	}

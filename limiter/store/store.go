@@ -38,6 +38,9 @@ const (
 	OpExtend Op = 'e'
 )
 
+// OfReservation reports whether a Call with the operation has a Hold.
+func (o Op) OfReservation() bool { return o == OpReserve || o == OpSettle || o == OpExtend }
+
 // Call is one question to a Store.
 type Call struct {
 	Plan *KeyPlan

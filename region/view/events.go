@@ -86,10 +86,10 @@ func changes(before, after *View) (events []Event) {
 	}
 	mode, reason := after.Mode(quota.FailShare)
 	e := Event{Kind: ModeChanged, To: mode.String(), Reason: reason, Text: after.summary()}
-	if before == nil && len(after.Regions) > 1 { // a region alone counts on nobody
-		events = append(events, e)
-	}
 	if before == nil {
+		if len(after.Regions) > 1 { // a region alone counts on nobody
+			events = append(events, e)
+		}
 		return events
 	}
 	was, _ := before.Mode(quota.FailShare)
