@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/regiond/regiond/test/chaos/traffic"
@@ -25,16 +27,17 @@ const (
 	// The usual requests meet the slow Redis first. When it becomes ten times slower under full load, the checks under way
 	// take longer than regiond waits for a dead Redis.
 	usualFor = 500 * time.Millisecond
-	// Enough callers that Redis never waits for one, for long enough to know its speed; it is
-	// measured when they have warmed up.
+	// Enough callers that Redis never waits for one, for long enough to know its speed. It is measured when they have warmed
+	// up, by the fastest part of a second: in a slower one the machine held Redis up.
 	saturatingCallers = 8
 	warmUp            = 500 * time.Millisecond
+	partOfSecond      = 250 * time.Millisecond
 	saturatingFor     = warmUp + time.Second
 )
 
 // Overload is a region's Redis throttled and asked for more than it can do.
 type Overload struct {
-	// Capacity is how many checks a second it decided when asked in a closed loop.
+	// Capacity is how many checks a second it decided at most when asked in a closed loop.
 	Capacity int
 	// Began is when it was throttled, and Full when the open loop began.
 	Began, Full time.Duration
@@ -63,12 +66,13 @@ func (w *World) Overload(name string) (*Overload, error) {
 	load.Saturate(ctx, to, saturatingCallers)
 	cancel()
 	records := w.History.Records()
+	decided := map[time.Duration]int{}
 	for i := range records {
-		if r := &records[i]; r.Batch && r.Call > saturated+warmUp && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
-			o.Capacity++
+		if r := &records[i]; r.Batch && r.Return > saturated+warmUp && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
+			decided[(r.Return-saturated-warmUp)/partOfSecond]++
 		}
 	}
-	o.Capacity = int(time.Duration(o.Capacity) * time.Second / (w.History.Now() - saturated - warmUp))
+	o.Capacity = slices.Max(append(slices.Collect(maps.Values(decided)), 0)) * int(time.Second/partOfSecond)
 	o.Full = w.History.Note(fmt.Sprintf("it decides %d checks a second, %d times as many are sent", o.Capacity, crowdTimes))
 	ctx, o.cancel = context.WithCancel(context.Background())
 	go func() {

@@ -69,6 +69,10 @@ func (c *Client) Check(checks []Record, explain bool) {
 		batch.Results = make([]result, 1)
 		err = json.Unmarshal(answer, &batch.Results[0])
 		batch.Results[0].Status = status
+	case status == http.StatusServiceUnavailable: // turned away unread, all by one answer
+		one := result{Status: status}
+		err = json.Unmarshal(answer, &one)
+		batch.Results = slices.Repeat([]result{one}, len(checks))
 	default:
 		if err = json.Unmarshal(answer, &batch); err == nil && len(batch.Results) != len(checks) {
 			err = fmt.Errorf("status %d with %d results for %d checks", status, len(batch.Results), len(checks))
