@@ -17,14 +17,13 @@ const (
 	leastRate = 0.90
 )
 
-// compare alternates two binaries on one Redis and prints the medians of the ratios of
+// compare alternates two binaries, each on a Redis of its own since versions may store usage in other ways, and prints the medians of the ratios of
 // processor time per check, regiond's, and of checks per second. A ratio beyond its
 // bound is an error.
 func compare(s *stage, oldBinary string, out io.Writer) error {
-	srv := redisserver.Start(s, redisserver.Options{})
-	fresh := s.serve(setup{redis: srv})[0]
+	fresh := s.serve(setup{redis: redisserver.Start(s, redisserver.Options{})})[0]
 	s.regiond = oldBinary
-	old := s.serve(setup{redis: srv})[0]
+	old := s.serve(setup{redis: redisserver.Start(s, redisserver.Options{})})[0]
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "check\told µs\tnew µs\tof Redis\tprocessor time\trate\t")
 	failed := 0
