@@ -7,10 +7,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// Method is how Shares divides, part of what a topology's generation is: regions that divide by different methods
-// keep to the Floor, which none goes below.
-const Method = "dhondt"
-
 // Shares divides units among regions in proportion to their weights by D'Hondt, in whole units that sum to exactly
 // units: each unit goes to the region with the largest weight ÷ (its share + 1), the first by name of equal ones. A
 // share never falls as units grow, and is never below ⌊units·weight/total⌋. Weights and units are not negative; if

@@ -57,23 +57,14 @@ const (
 // Cause is that of the last loss in Store.
 func (s *State) Cause() Cause { return Cause(s.epoch.cause.Load()) }
 
-// blame notes the cause of a loss that due finds in the same, and reports whether there is one.
-func (e *epoch) blame(loss bool, step time.Duration) bool {
+// due is the renewal after a loss of data, and a step of a clock. It notes which of them is the cause.
+func (e *epoch) due(loss bool, step time.Duration) renewal {
 	switch {
 	case loss:
 		e.cause.Store(int32(Lost))
+		return lost
 	case step > clock.Unseen:
 		e.cause.Store(int32(Stepped))
-	default:
-		return false
-	}
-	return true
-}
-
-// due is the renewal after a loss of data, and a step of a clock.
-func due(loss bool, step time.Duration) renewal {
-	switch {
-	case loss || step > clock.Unseen:
 		return lost
 	case step < -clock.Unseen:
 		return another
@@ -161,9 +152,7 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
 	var now loan.Store
 	var began uint32
-	if n, err := fmt.Sscanf(r.epoch, "%d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched); n == 2 && now.Epoch != 0 { // an earlier release's
-		now.Since = now.Lost
-	} else if n < 3 && err != nil || now.Epoch == 0 {
+	if _, err := fmt.Sscanf(r.epoch, "%d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched); err != nil || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
 	}
 	e.first = began
@@ -183,11 +172,15 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store,
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
 	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
-	if !e.blame(r.lost || back, r.step) && now.Lost != e.store.Lost && noticed != lost {
+	if now.Lost != e.store.Lost && noticed != lost {
 		e.cause.Store(int32(Unknown))
 	}
+	found := e.due(r.lost || back, r.step)
+	if noted {
+		found = e.due(back, r.step)
+	}
 	e.store, e.top = now, max(e.top, now.Epoch)
-	switch e.renew = max(e.renew, due(r.lost && !noted || back, r.step)); {
+	switch e.renew = max(e.renew, found); {
 	case e.renew != keep || e.confirmed && !first:
 	case e.confirmed: // another server took over
 		e.renew = unwatched()
@@ -241,12 +234,9 @@ func (s *State) Reopen(ctx context.Context) error {
 
 // watched reports whether another process has the epoch in force and was seen alive.
 func (e *epoch) watched(others []members.Store) bool {
-	for _, o := range others {
-		if o.Moved && strings.HasSuffix(o.Entry, fmt.Sprintf(" %d", e.store.Epoch)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(others, func(o members.Store) bool {
+		return o.Moved && strings.HasSuffix(o.Entry, fmt.Sprintf(" %d", e.store.Epoch))
+	})
 }
 
 // recent reports whether any process may be alive: its entry is not older than GoneAfter.

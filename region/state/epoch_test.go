@@ -307,7 +307,7 @@ func TestLossBesideAnotherRenewal(t *testing.T) {
 		one, run := s.join("one")
 		defer run()()
 		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
-		s.redis.HSet(state.Key, "epoch", "7 0")
+		s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0")
 		one.Lose(time.Now().UnixMicro())
 		time.Sleep(3 * state.TurnEvery)
 		if got := one.Store(); got.Lost == 0 || got.Epoch == 7 {
@@ -326,7 +326,7 @@ func TestEpochsAreOrdered(t *testing.T) {
 		{"a step back", func(s *shared, _ *state.State, _ func() *state.State) { s.ahead.Add(-int64(time.Hour)) }, false},
 		{"a flush", func(s *shared, _ *state.State, _ func() *state.State) { s.redis.FlushAll() }, true},
 		{"an earlier epoch is in the store again", func(s *shared, _ *state.State, _ func() *state.State) {
-			s.redis.HSet(state.Key, "epoch", "7 0")
+			s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0")
 		}, true},
 		{"a flush and a step back", func(s *shared, _ *state.State, _ func() *state.State) {
 			s.ahead.Add(-int64(time.Hour))

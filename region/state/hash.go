@@ -98,7 +98,7 @@ func (s *State) unwatched() renewal {
 		}
 		now := h.clock.Reading().NowUS
 		allowed := max(0, now-at) / 1_000_000 * allowedPPM
-		if ahead := time.Duration(now-s.o.HostUS()-was-allowed) * time.Microsecond; s.epoch.blame(false, ahead) {
+		if ahead := time.Duration(now-s.o.HostUS()-was-allowed) * time.Microsecond; s.epoch.due(false, ahead) == lost {
 			s.o.Logger.Warn("while no process of the region ran the redis clock came further than this host's; what was counted may have aged early",
 				"key", h.key, "ahead", ahead)
 			return lost
@@ -172,11 +172,10 @@ func (s *State) watchPrimaries(ctx context.Context) {
 			} else {
 				mu.Lock()
 				defer mu.Unlock()
-				s.epoch.renew = max(s.epoch.renew, due(r.lost, r.step))
+				s.epoch.renew = max(s.epoch.renew, s.epoch.due(r.lost, r.step))
 				if r.took {
 					s.epoch.renew = max(s.epoch.renew, another)
 				}
-				s.epoch.blame(r.lost, r.step)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   reply[2] = ARGV[4]
 end
 local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)')
-local first, unwatched = string.match(reply[3], '^%S+ %S+ %S+ (%d+) ?(%d*)$')
+local first, unwatched = string.match(reply[3], '^%S+ %S+ %S+ (%d+) (%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -95,7 +95,7 @@ else
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end
     local at = string.match(reply[7], '^%d+') or now
-    unwatched = lost == before and tonumber(lost or 0) > 0 and tonumber('0' .. (unwatched or '')) + math.max(0, now - at) or 0
+    unwatched = lost == before and tonumber(lost or 0) > 0 and tonumber(unwatched or 0) + math.max(0, now - at) or 0
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     if reply[3] == '' then first = string.format('%.0f', number) end
     reply[3] = string.format('%.0f %s %s %s %.0f', number, lost or 0, reply[1], first or 0, unwatched)

@@ -125,13 +125,16 @@ func New(o Options) *State {
 	if o.HostUS == nil {
 		o.HostUS = func() int64 { return time.Now().UnixMicro() }
 	}
+	if o.TimeUS == nil {
+		o.TimeUS = o.HostUS
+	}
 	s := &State{o: o, turns: make(chan struct{}, 1), hash: hash{key: Key, clock: o.Clock}, primaries: map[string]*hash{}}
 	s.snapshot.Store(&Snapshot{})
 	s.inForce.Store(&loan.Store{})
 	if o.Eval == nil { // below all that are made of TIME
 		s.epoch.store.Epoch, s.epoch.confirmed = 1+rand.Uint32N(1<<30), true
 		if o.Lost {
-			s.epoch.store.Lost = s.memoryUS()
+			s.epoch.store.Lost = o.TimeUS()
 		}
 	}
 	return s
@@ -335,7 +338,7 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 		s.text = replace
 	}
 	sent := s.o.Clock.Now()
-	nowUS = s.memoryUS()
+	nowUS = s.o.TimeUS()
 	_, err = s.o.Clock.Observe(sent, nowUS)
 	if s.epoch.renew == reopen {
 		s.epoch.store.Lost = -nowUS
@@ -345,14 +348,6 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 		s.epoch.renew = keep
 	}
 	return nowUS, false, err
-}
-
-// memoryUS is the clock of a store in memory.
-func (s *State) memoryUS() int64 {
-	if s.o.TimeUS != nil {
-		return s.o.TimeUS()
-	}
-	return s.o.HostUS()
 }
 
 func (s *State) parse() (*Topology, error) {

@@ -240,27 +240,6 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// A topology that an earlier release wrote divides by another method: until all have this one's, the floor bounds both.
-func TestAnotherMethodIsAChange(t *testing.T) {
-	inBubble(t, func(s *shared) {
-		s.redis.HSet(state.Key, "topology", `{"revision":3,"weights":[{"Region":"a","Weight":1},{"Region":"b","Weight":1},{"Region":"c","Weight":1}],"window_us":1}`)
-		one, run := s.join("one")
-		if err := one.Adopt(context.Background(), file(3, 1, 1)); err != nil {
-			t.Fatal(err)
-		}
-		got := one.Snapshot()
-		if got.Topology.Method != region.Method || got.Bounds.Share("a", 100) != 33 || len(got.Topology.Former) > 0 {
-			t.Errorf("in force is %s, bound by %v", got.Text, got.Bounds)
-		}
-		defer run()()
-		one.Settle(got)
-		time.Sleep(5 * state.TurnEvery / 2)
-		if got := one.Snapshot(); got.Bounds != nil {
-			t.Errorf("settled, and still bound by %v", got.Bounds)
-		}
-	})
-}
-
 // A hash that is lost during a rollout takes no floor with it: a process that lives puts it back for those that start.
 func TestFloorOutlivesTheHash(t *testing.T) {
 	inBubble(t, func(s *shared) {

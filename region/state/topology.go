@@ -15,9 +15,6 @@ import (
 type Topology struct {
 	Revision int64          `json:"revision"`
 	Weights  []quota.Weight `json:"weights"`
-	// Method is how limits are divided by Weights: region.Method, or absent in one written by an earlier release, which
-	// rounded running totals.
-	Method string `json:"method,omitempty"`
 	// Floor is the least shares under earlier revisions that a process may still go by; nil
 	// once every process of every region has this one.
 	Floor region.Floor `json:"floor,omitempty"`
@@ -39,7 +36,7 @@ type Window struct {
 
 // Of is the topology that a file describes.
 func Of(top *region.Topology) Topology {
-	t := Topology{Revision: top.Revision, Weights: top.Weights(), Method: region.Method, Windows: map[string]Window{}}
+	t := Topology{Revision: top.Revision, Weights: top.Weights(), Windows: map[string]Window{}}
 	for _, p := range top.EveryPolicy() {
 		for _, l := range p.Limits {
 			if l.Scope == quota.ScopeGlobal {
@@ -114,15 +111,10 @@ func (t *Topology) shorter(file map[string]Window) bool {
 	return false
 }
 
-// Divides reports whether limits are divided under t as under a file with these weights.
-func (t *Topology) Divides(weights []quota.Weight) bool {
-	return t.Method == region.Method && slices.Equal(t.Weights, weights)
-}
-
 // bounds is the least shares under all topologies of t, as one that goes by weights has to
 // keep to; nil when t has no other than these.
 func (t *Topology) bounds(weights []quota.Weight) region.Floor {
-	if t.Divides(weights) {
+	if slices.Equal(t.Weights, weights) {
 		return t.Floor
 	}
 	return t.Floor.Min(region.FloorOf(t.Weights))

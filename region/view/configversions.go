@@ -19,13 +19,8 @@ const maxKnown = 256
 
 // Hash identifies how limits are divided: it is equal for the same regions with the
 // same weights in the same order, and never 0, which stands for "not known".
-func Hash(weights []quota.Weight) uint64 { return hash("method "+region.Method+"\n", weights) }
-
-// formerHash is Hash of an earlier release, which divides by another method.
-func formerHash(weights []quota.Weight) uint64 { return hash("", weights) }
-
-func hash(method string, weights []quota.Weight) uint64 {
-	text := []byte(method)
+func Hash(weights []quota.Weight) uint64 {
+	text := []byte("method dhondt\n") // of region.Shares
 	for _, w := range weights {
 		text = fmt.Appendf(text, "region %q weight %d\n", w.Region, w.Weight)
 	}
@@ -130,7 +125,7 @@ func (c *configVersions) add(p *members.Member) {
 	if slices.Contains(c.known, p.Topology) {
 		return
 	}
-	if !valid(p.Weights) || Hash(p.Weights) != p.Topology && formerHash(p.Weights) != p.Topology {
+	if !valid(p.Weights) || Hash(p.Weights) != p.Topology {
 		p.View.Unreadable = true
 		return
 	}

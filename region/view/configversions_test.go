@@ -1,8 +1,6 @@
 package view_test
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
@@ -157,29 +155,5 @@ func TestManyEditsInOneOutageLeaveTheSmallestShare(t *testing.T) {
 	share(461, "b", "c")
 	if got, want := share(461, "b", "c"), int64(419); got != want {
 		t.Errorf("once all agree our share is %d, want %d", got, want)
-	}
-}
-
-// An earlier release divides by another method: while one of its processes is known, our share is the floor, of which
-// no method goes below. It has ours once its process is one of this release.
-func TestAnotherMethodBoundsTheShare(t *testing.T) {
-	weights := []quota.Weight{{Region: "a", Weight: 1}, {Region: "b", Weight: 1}}
-	sum := sha256.Sum256([]byte("region \"a\" weight 1\nregion \"b\" weight 1\n"))
-	v := view.NewViewer("a", epoch, topologyOf(weights))
-	now := epoch
-	for _, row := range []struct {
-		topology uint64
-		want     int64 // of 101
-	}{{view.Hash(weights), 51}, {binary.BigEndian.Uint64(sum[:8]), 50}, {view.Hash(weights), 51}} {
-		now += 50 * time.Millisecond
-		p := withTopology(peerOf("b"), row.topology, weights)
-		p.AckedAt, p.ReceivedAt = now, now
-		v.Observe(view.Input{Now: now, Processes: []members.Member{p}})
-		now += 50 * time.Millisecond
-		p.AckedAt, p.ReceivedAt = now, now
-		got, _ := v.Observe(view.Input{Now: now, Processes: []members.Member{p}})
-		if share := got.Share(101); share != row.want || got.Peers[1].State == members.StateBehind {
-			t.Errorf("with topology %x in b our share of 101 is %d, want %d; b is %v", row.topology, share, row.want, got.Peers[1].State)
-		}
 	}
 }

@@ -126,7 +126,7 @@ func (m *Manager) Refresh() {
 	if stored != nil {
 		m.o.State.See(m.viewer.view.sees)
 		// While a restart would have to know what was in force, the store keeps it.
-		if stored.Topology.Floor != nil && m.o.Ceilings.snapshot.Load().hold.floor == nil && !m.viewer.configs.drift() && stored.Topology.Divides(m.inForce.topology.Weights) {
+		if stored.Topology.Floor != nil && m.o.Ceilings.snapshot.Load().hold.floor == nil && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
 			m.o.State.Settle(stored)
 		}
 	}
