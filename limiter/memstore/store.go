@@ -294,7 +294,7 @@ func (u *call) decide() store.Verdict {
 		if charged {
 			lv.Remaining, lv.WaitUS = max(0, lv.Remaining-k.sum), 0
 			if u.Costs != nil { // equal keys after this one are charged too
-				lv.Remaining = max(0, u.ceilings[i]-k.used(l, u.from[i]))
+				lv.Remaining = max(0, u.ceilings[i]-k.held()-k.used(l, u.from[i]))
 			}
 		} else if l.Scope == quota.ScopeGlobal {
 			lv.Over = max(0, min(k.used(l, u.from[i]), l.Units)-(u.ceilings[i]-k.held()))
