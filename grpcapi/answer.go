@@ -9,6 +9,8 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -37,10 +39,26 @@ const (
 	dynamicMetadata = 6
 )
 
-// refusal is the answer to a request that nothing was asked about.
-func (c *call) refusal(r *ratelimit.RateLimitRequest, reason string) message {
-	c.refused = true
+// refuse answers a request that nothing was asked about. A method that only charges has no refusal: its answer is an error.
+func (c *call) refuse(domain, reason string) (message, error) {
+	switch {
+	case c.method != methodReport && c.method != methodCommit:
+		c.refused = true
+		return c.refusal(domain, reason), nil
+	case reason == reasonTenant:
+		return nil, status.Error(codes.PermissionDenied, "the token is held to other tenants than that of a descriptor")
+	case reason == reasonBounds:
+		return nil, status.Error(codes.InvalidArgument, "the message is larger than a request may be")
+	}
+	return nil, status.Error(codes.Unavailable, "nothing was charged: "+reason)
+}
+
+func (c *call) refusal(domain, reason string) message {
 	a := make(message, 0, room)
+	if c.method == methodReserve {
+		a.number(reserveCode, uint64(over))
+		return a
+	}
 	a.number(overallCode, uint64(over))
 	at := a.begin(statuses)
 	a.number(statusCode, uint64(over))
@@ -49,7 +67,7 @@ func (c *call) refusal(r *ratelimit.RateLimitRequest, reason string) message {
 	a.header(headersToAdd, "Retry-After", "1")
 	a.header(headersToAdd, answer.IDHeader, c.id.String())
 	at = a.begin(dynamicMetadata)
-	a.property("policy", r.GetDomain())
+	a.property("policy", domain)
 	a.property("id", c.id.String())
 	a.property("reason", reason)
 	a.quantity("retry_after_ms", float64(unknownWait.Milliseconds()))

@@ -16,7 +16,14 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-const methodRateLimit = "RateLimitService/ShouldRateLimit"
+// The methods, as metrics and spans name them. Kuadrant's service has the name of Envoy's in another package.
+const (
+	methodRateLimit = "RateLimitService/ShouldRateLimit"
+	methodLook      = "RateLimitService/CheckRateLimit"
+	methodReport    = "RateLimitService/Report"
+	methodReserve   = "RateLimitService/Reserve"
+	methodCommit    = "RateLimitService/Commit"
+)
 
 // call is one request under way.
 type call struct {
@@ -130,7 +137,7 @@ type answered struct{ method, code string }
 func newMetrics(m metric.Meter) (*metrics, error) {
 	i := instruments.On(m)
 	times := map[string][]metric.RecordOption{}
-	for _, method := range []string{methodRateLimit, methodCheck} {
+	for _, method := range []string{methodRateLimit, methodCheck, methodLook, methodReport, methodReserve, methodCommit} {
 		times[method] = []metric.RecordOption{instruments.Labels("method", method)}
 	}
 	return &metrics{

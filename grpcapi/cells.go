@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/quota"
@@ -41,11 +40,20 @@ func (c *cell) ofQuota() bool { return c.rule != nil && c.rule.Quota && !c.rule.
 // denies reports whether the cell, being over, refuses the request by itself.
 func (c *cell) denies() bool { return !c.rule.Shadow && !c.rule.Quota && !c.free }
 
-// cells reads the descriptors of a request. reports is whether the caller may charge beyond limits.
-func (s *Server) cells(d *rls.Domain, r *ratelimit.RateLimitRequest, reports bool) (cells []cell, ignored bool) {
-	cells = make([]cell, len(r.GetDescriptors()))
+// pricing says what is asked of descriptors.
+type pricing struct {
+	charge  region.Charge
+	hits    uint64 // of a descriptor that has none of its own; 0 is 1
+	alone   bool   // hits are those of all descriptors, whatever they have
+	reports bool   // the caller may charge beyond limits
+	looks   bool   // all descriptors are looked at
+}
+
+// cells reads the descriptors of a request.
+func (s *Server) cells(d *rls.Domain, descriptors []*common.RateLimitDescriptor, p pricing) (cells []cell, ignored bool) {
+	cells = make([]cell, len(descriptors))
 	var replaced map[string]bool
-	for i, own := range r.GetDescriptors() {
+	for i, own := range descriptors {
 		c := &cells[i]
 		entries := own.GetEntries()
 		if l := own.GetLimit(); l != nil {
@@ -68,7 +76,7 @@ func (s *Server) cells(d *rls.Domain, r *ratelimit.RateLimitRequest, reports boo
 		}
 		c.tenant = rls.TenantOf(d, c.rule, entries)
 		c.dims = rls.Dimensions(nil, c.rule, entries)
-		c.price(d.Charge, own, r.GetHitsAddend(), reports)
+		c.price(own, p)
 	}
 	for i := range cells {
 		if c := &cells[i]; c.rule != nil && !c.rule.Unlimited && c.rule.Name != "" && replaced[c.rule.Name] {
@@ -101,18 +109,20 @@ func addUp(cells []cell) {
 }
 
 // price says what is asked of a cell, and for what cost.
-func (c *cell) price(charge region.Charge, own *common.RateLimitDescriptor, hits uint32, reports bool) {
-	c.cost = int64(max(1, hits))
-	hit := own.GetHitsAddend()
-	if hit != nil {
-		c.cost = int64(min(hit.GetValue(), uint64(quota.MaxUnits))) //nolint:gosec // MaxUnits fits
+func (c *cell) price(own *common.RateLimitDescriptor, p pricing) {
+	cost, hit := max(1, p.hits), own.GetHitsAddend()
+	if hit != nil && !p.alone {
+		cost = hit.GetValue()
 	}
+	c.cost = int64(min(cost, uint64(quota.MaxUnits))) //nolint:gosec // MaxUnits fits
 	switch {
-	case own.GetIsNegativeHits(): // what is charged cannot be taken back
+	case p.looks:
+		c.ask, c.cost = quota.AskPeek, 1
+	case own.GetIsNegativeHits() && !p.alone: // what is charged cannot be taken back
 		c.ask, c.cost, c.free = quota.AskPeek, 1, true
 	case c.cost == 0:
 		c.ask, c.cost = quota.AskPeek, 1
-	case reports && (charge == region.ChargeAlways || charge == region.ChargeWeighted && hit != nil):
+	case p.reports && (p.charge == region.ChargeAlways || p.charge == region.ChargeWeighted && hit != nil):
 		c.ask = quota.AskReport
 	}
 }

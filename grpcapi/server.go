@@ -33,6 +33,9 @@ import (
 type Limiter interface {
 	// Decide answers the questions one after the other, and returns one outcome for each.
 	Decide(ctx context.Context, qs []quota.Question) []quota.Outcome
+	// Reserve and Settle are those of httpapi.Limiter.
+	Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome
+	Settle(ctx context.Context, cs []quota.Claim) []quota.Outcome
 }
 
 // Options configure New. All but Authorize, Denied, Tracing, TLS, Jitter, NewID, Deadline and MaxInFlight are required.
@@ -138,6 +141,7 @@ func New(o Options) (*Server, error) {
 		ServiceName: ratelimit.RateLimitService_ServiceDesc.ServiceName, Metadata: ratelimit.RateLimitService_ServiceDesc.Metadata,
 		Streams: []grpc.StreamDesc{method("ShouldRateLimit", MaxBytes, s.shouldRateLimit)},
 	}, nil)
+	s.server.RegisterService(s.kuadrant(), nil)
 	if o.Authorize != nil {
 		s.server.RegisterService(&grpc.ServiceDesc{
 			ServiceName: auth.Authorization_ServiceDesc.ServiceName, Metadata: auth.Authorization_ServiceDesc.Metadata,

@@ -12,7 +12,9 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
@@ -30,60 +32,115 @@ const (
 // margin is left of a caller's deadline for the way back.
 const margin = 3 * time.Millisecond
 
-// shouldRateLimit answers ratelimit.RateLimitServiceServer's only method; unread is what is wrong with the message. An error
-// is a mistake of the gateway's configuration: nothing that an end user sends makes one.
-func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (answer message, err error) {
-	c := s.begin(ctx, methodRateLimit)
+// request is a message that asks about descriptors of a domain.
+type request interface {
+	proto.Message
+	GetDomain() string
+	GetDescriptors() []*common.RateLimitDescriptor
+}
+
+// described answers a message by what then makes of it; unread is what is wrong with the message. An error of
+// a method that refuses is a mistake of the gateway's configuration: nothing that an end user sends makes one.
+func described[R request](
+	ctx context.Context, s *Server, method string, scope access.Scope, r R, unread error, then func(*call, *access.Token, R) (message, error),
+) (answer message, err error) {
+	c := s.begin(ctx, method)
 	defer func() {
 		if p := recover(); p != nil {
 			s.Logger.Error("panic in a rate limit request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			answer, err = c.refusal(r, reasonBounds), nil
+			answer, err = c.refuse(r.GetDomain(), reasonBounds)
 		}
 		c.end(err)
 	}()
-	caller, err := c.settings.admit(ctx, access.Check)
+	caller, err := c.settings.admit(ctx, scope)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case errors.Is(unread, errTooLarge):
-		return c.refusal(r, reasonBounds), nil
+		return c.refuse(r.GetDomain(), reasonBounds)
 	case unread != nil:
-		return nil, status.Errorf(codes.InvalidArgument, "the message is no RateLimitRequest: %v", unread)
+		return nil, status.Errorf(codes.InvalidArgument, "the message is no %s: %v", r.ProtoReflect().Descriptor().Name(), unread)
 	case r.GetDomain() == "":
 		return nil, status.Error(codes.InvalidArgument, "the request has no domain")
 	case len(r.GetDescriptors()) == 0:
 		return nil, status.Error(codes.InvalidArgument, "the request has no descriptors")
 	}
+	return then(c, caller, r)
+}
+
+// shouldRateLimit answers ratelimit.RateLimitServiceServer's only method.
+func (s *Server) shouldRateLimit(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (message, error) {
+	return described(ctx, s, methodRateLimit, access.Check, r, unread, (*call).rateLimit)
+}
+
+func (c *call) rateLimit(caller *access.Token, r *ratelimit.RateLimitRequest) (message, error) {
 	d := c.settings.Domains[r.GetDomain()]
-	v := &verdict{}
-	switch {
-	case d == nil:
-		v.cells = make([]cell, len(r.GetDescriptors()))
-	case !within(r):
-		return c.refusal(r, reasonBounds), nil
-	case s.inFlight.Load() > int64(s.MaxInFlight) && d.Policy().OnOverload == quota.OverloadShed:
-		return c.refusal(r, quota.ReasonOverloaded.String()), nil
-	case s.inFlight.Load() > int64(s.MaxInFlight):
-		v.cells, v.basis, v.reason = make([]cell, len(r.GetDescriptors())), quota.BasisOpen, quota.ReasonOverloaded
-	default:
-		v.cells, v.ignored = s.cells(d, r, caller.Scopes&access.Report != 0)
-		for i := range v.cells {
-			if counted := &v.cells[i]; counted.rule != nil && !caller.MayName(counted.tenant) {
-				s.refusals.Warn("the token is held to other tenants than that of a descriptor", "token", caller.Name, "tenant", counted.tenant)
-				return c.refusal(r, reasonTenant), nil // with an error Envoy would let pass who names another tenant
-			}
-		}
-		deadline, cancel := inTime(c.ctx, c.start.Add(s.Deadline))
-		defer cancel()
-		s.decide(deadline, d, v)
+	p := pricing{hits: uint64(r.GetHitsAddend()), reports: caller.Scopes&access.Report != 0}
+	if d != nil {
+		p.charge = d.Charge
+	}
+	v, reason := c.decided(d, caller, r, p)
+	if reason != "" {
+		return c.refuse(r.GetDomain(), reason)
 	}
 	return c.answer(d, r, v), nil
 }
 
-// within reports whether a request is within bounds.
-func within(r *ratelimit.RateLimitRequest) bool {
-	return len(r.GetDescriptors()) <= MaxDescriptors && !slices.ContainsFunc(r.GetDescriptors(), func(d *common.RateLimitDescriptor) bool {
+// decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; a reason is why
+// nothing was asked.
+func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (v *verdict, reason string) {
+	open, reason := c.crowded(d, r)
+	if reason != "" {
+		return nil, reason
+	}
+	v = &verdict{}
+	if open {
+		v.basis, v.reason = quota.BasisOpen, quota.ReasonOverloaded
+	}
+	if open || d == nil {
+		v.cells = make([]cell, len(r.GetDescriptors()))
+		return v, ""
+	}
+	v.cells, v.ignored = c.cells(d, r.GetDescriptors(), p)
+	if c.foreign(caller, v.cells) {
+		return nil, reasonTenant
+	}
+	deadline, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
+	defer cancel()
+	c.decide(deadline, d, v)
+	return v, ""
+}
+
+// crowded says why nothing is asked about a request, or that it passes unasked.
+func (c *call) crowded(d *rls.Domain, r request) (open bool, reason string) {
+	switch {
+	case d == nil:
+		return false, ""
+	case !within(r.GetDescriptors()):
+		return false, reasonBounds
+	case c.inFlight.Load() <= int64(c.MaxInFlight):
+		return false, ""
+	case d.Policy().OnOverload == quota.OverloadShed:
+		return false, quota.ReasonOverloaded.String()
+	}
+	return true, ""
+}
+
+// foreign reports whether a cell is of a tenant that the caller may not name.
+func (c *call) foreign(caller *access.Token, cells []cell) bool {
+	for i := range cells {
+		if counted := &cells[i]; counted.rule != nil && !caller.MayName(counted.tenant) {
+			c.refusals.Warn("the token is held to other tenants than that of a descriptor", "token", caller.Name, "tenant", counted.tenant)
+			return true // with an error Envoy would let pass who names another tenant
+		}
+	}
+	return false
+}
+
+// within reports whether the descriptors of a request are within bounds.
+func within(ds []*common.RateLimitDescriptor) bool {
+	return len(ds) <= MaxDescriptors && !slices.ContainsFunc(ds, func(d *common.RateLimitDescriptor) bool {
 		return len(d.GetEntries()) > MaxEntries
 	})
 }

@@ -60,6 +60,16 @@ func (w *world) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome
 	return w.limiter.Decide(ctx, qs)
 }
 
+// Reserve implements grpcapi.Limiter.
+func (w *world) Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome {
+	return w.limiter.Reserve(ctx, rs)
+}
+
+// Settle implements grpcapi.Limiter.
+func (w *world) Settle(ctx context.Context, cs []quota.Claim) []quota.Outcome {
+	return w.limiter.Settle(ctx, cs)
+}
+
 // load makes a file that of domain "edge", of which nothing is used.
 func (w *world) load(t interface{ Fatal(...any) }, file string, change func(*region.Domain)) {
 	settings := region.Domain{Name: "edge", Files: region.Files{"x"}}

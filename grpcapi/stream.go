@@ -2,10 +2,9 @@ package grpcapi
 
 import (
 	"context"
+	"strings"
 	"time"
 
-	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,13 +67,13 @@ func (s *Server) admitted(service any, stream grpc.ServerStream, about *grpc.Str
 
 // turnAway answers a request without reading it.
 func (s *Server) turnAway(stream grpc.ServerStream, method string) error {
-	switch method {
-	case ratelimit.RateLimitService_ShouldRateLimit_FullMethodName:
-		c := s.begin(stream.Context(), methodRateLimit)
-		a := c.refusal(nil, quota.ReasonOverloaded.String())
-		c.end(nil)
+	switch name := method[strings.LastIndexByte(method, '.')+1:]; name {
+	case methodRateLimit, methodLook, methodReserve:
+		c := s.begin(stream.Context(), name)
+		a, err := c.refuse("", quota.ReasonOverloaded.String())
+		c.end(err)
 		return stream.SendMsg(a)
-	case auth.Authorization_Check_FullMethodName:
+	case methodCheck:
 		s.metrics.record(stream.Context(), methodCheck, overLimit, time.Now())
 		return stream.SendMsg(tooMany())
 	}

@@ -36,15 +36,36 @@ func (q *query) resolveDomain(op store.Op, overflow *overflow) error {
 	if len(ms) > 0 {
 		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
-	limits := make([]*quota.Limit, len(req.Charges))
-	for i := range req.Charges {
-		limits[i] = req.Charges[i].Limit
+	if op == store.OpReserve && !d.policy.Reserves() {
+		return errNoHolds(req.Policy, "max_ttl in topology.yaml")
+	}
+	q.takeDomain(d)
+	return q.planCall(op, r.values[req.Tenant] == nil, overflow)
+}
+
+// takeDomain has the limits of the request's charges decide it.
+func (q *query) takeDomain(d *domainPlan) {
+	limits := make([]*quota.Limit, len(q.request.Charges))
+	for i := range limits {
+		limits[i] = q.request.Charges[i].Limit
 	}
 	q.plan, q.limits, q.enforcement = &d.policyPlan, d.planOf(limits), d.policy.Enforcement
-	if req.Observe {
+	if q.request.Observe {
 		q.enforcement = quota.Observe
 	}
-	return q.planCall(op, r.values[req.Tenant] == nil, overflow)
+}
+
+// resolveDomainClaim makes the query of a claim on a reservation of a domain; d is nil where it is of none. The id names no
+// limits and values: a request of descriptors may have as many as its caller likes.
+func (q *query) resolveDomainClaim(d *domainPlan, c *quota.Claim, op store.Op) error {
+	t := q.hold.ticket
+	if d == nil || c.Of == nil || len(c.Of.Charges) == 0 || op != store.OpSettle || c.Of.Tenant != t.tenant || c.Of.Policy != t.policy {
+		return refusedClaim(quota.FaultUnknown, "is of a rate limit domain: commit it over gRPC, with the descriptors that it was made for")
+	}
+	q.request = &quota.Request{Tenant: t.tenant, Policy: t.policy, Cost: c.Actual, Charges: c.Of.Charges}
+	q.takeDomain(d)
+	q.planClaim(op, t)
+	return nil
 }
 
 // planOf returns the plan of limits that a request names, each under a key of its own.

@@ -63,9 +63,9 @@ func errOver() error {
 	return refusedClaim(quota.FaultOver, "is over, or was settled")
 }
 
-func errNoHolds(policy string) error {
+func errNoHolds(policy, lacks string) error {
 	return &quota.Invalid{Fault: quota.FaultNoHolds, Fields: []quota.FieldError{{Pointer: "/policy", Detail: fmt.Sprintf(
-		"%s takes no reservations: it has no limit with counts: tokens or kind: concurrent", policy)}}}
+		"%s takes no reservations: it has no %s", policy, lacks)}}}
 }
 
 // planHold completes the call of a reserve. Where none of the limits that apply holds anything, it is a check of cost 1.
@@ -143,9 +143,11 @@ func (l *Limiter) reservation(q *query, d *quota.Decision) {
 		number: q.call.Hold.ID, amount: r.Cost, overflow: q.call.Hold.ID%2 == 1, shared: q.hold.shared,
 		region: q.rules.Region, tenant: r.Tenant, policy: d.Policy,
 	}
-	for _, name := range q.plan.policy.Dimensions() {
-		if value, ok := r.Dimensions.Value(name); ok {
-			t.dims = append(t.dims, quota.Dimension{Name: name, Value: value})
+	if r.Charges == nil { // whose dimensions come with the claim
+		for _, name := range q.plan.policy.Dimensions() {
+			if value, ok := r.Dimensions.Value(name); ok {
+				t.dims = append(t.dims, quota.Dimension{Name: name, Value: value})
+			}
 		}
 	}
 	switch {
@@ -182,6 +184,9 @@ func (q *query) resolveClaim(r *rules, seal *Seal, c *quota.Claim, op store.Op) 
 		return refusedClaim(quota.FaultUnknown, "is not the id of a reservation that the caller may name")
 	}
 	q.hold.ticket = t
+	if d := r.domains[t.policy]; d != nil || c.Of != nil {
+		return q.resolveDomainClaim(d, c, op)
+	}
 	q.request = &quota.Request{Tenant: t.tenant, Policy: t.policy, Dimensions: t.dims, Cost: c.Actual}
 	if q.plan = r.plans[t.policy]; q.plan == nil {
 		return refusedClaim(quota.FaultOver, fmt.Sprintf("is of policy %s, which is no longer there: it ends by itself", t.policy))

@@ -172,7 +172,7 @@ func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *ove
 		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
 	}
 	if op == store.OpReserve && !q.plan.policy.Reserves() {
-		return errNoHolds(name)
+		return errNoHolds(name, "limit with counts: tokens or kind: concurrent")
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
 	q.limits = q.plan.planFor(req.Dimensions, op)
@@ -299,7 +299,7 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
 		q.shareValues(keys, overflow, takes)
 	}
 	q.fillCall(op, keys, tenant)
-	if req.Charges != nil {
+	if req.Charges != nil && !req.Reserve { // which holds the same of all
 		q.takeCosts()
 	}
 	if req.IdempotencyKey != "" && takes {

@@ -22,6 +22,9 @@ type Claim struct {
 	Actual int64
 	// TTL is how long from now the reservation is to last, to extend; at least a millisecond, and at most as the policy says.
 	TTL time.Duration
+	// Of is the request that the reservation was made for, where that has Charges, whose costs are not used here; nil for
+	// any other.
+	Of *Request
 	// May reports whether the caller may name the tenant whose reservation it is; nil is any.
 	May func(tenant string) bool
 }

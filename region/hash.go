@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -60,6 +61,9 @@ func (t *Topology) canonical() []byte {
 		if d.Metadata {
 			b.WriteString("dynamic_metadata\n")
 		}
+		if d.MaxTTL > 0 {
+			canonicalReservations(&b, d.MaxTTL, d.MaxHold)
+		}
 	}
 	return b.Bytes()
 }
@@ -85,8 +89,12 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 		}
 	}
 	if p.Reserves() {
-		fmt.Fprintf(b, "max_ttl %s max_hold %s%%\n", p.MaxTTL, strconv.FormatFloat(p.MaxHold, 'g', -1, 64))
+		canonicalReservations(b, p.MaxTTL, p.MaxHold)
 	}
+}
+
+func canonicalReservations(b *bytes.Buffer, maxTTL time.Duration, maxHold float64) {
+	fmt.Fprintf(b, "max_ttl %s max_hold %s%%\n", maxTTL, strconv.FormatFloat(maxHold, 'g', -1, 64))
 }
 
 func canonicalTenant(b *bytes.Buffer, who string, t quota.Tenant) {

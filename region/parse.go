@@ -95,6 +95,9 @@ func (t *Topology) complete(s *Source) {
 		if o.At = under("/rls/domains", o.Name); o.MaxOvershoot > 0 && !s.Has(o.At+"/on_store_loss") {
 			o.OnStoreLoss = quota.FailClosed
 		}
+		if o.MaxTTL != 0 && !s.Has(o.At+"/max_hold") {
+			o.MaxHold = 100
+		}
 	}
 	if f := t.ForwardAuth; f != nil {
 		f.Missing = cmp.Or(f.Missing, quota.MissingDeny)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -68,6 +69,9 @@ type Domain struct {
 	OnStoreLoss  quota.FailMode     `yaml:"on_store_loss"`
 	OnOverload   quota.OverloadMode `yaml:"on_overload"`
 	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
+	// MaxTTL and MaxHold are those of its reservations, as of quota.Policy; 0 for a domain that takes none.
+	MaxTTL  time.Duration `yaml:"max_ttl"`
+	MaxHold float64       `yaml:"max_hold"`
 
 	// Rules are what is in the files. nil until package rls has read them.
 	Rules Rules
@@ -139,8 +143,16 @@ func (t *Topology) validateRLS(ps *problems) {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:
 			ps.add(d.At+"/max_overshoot", "needs scope: global; a limit of one region is exact")
+		case d.MaxTTL != 0:
+			ps.add(d.At+"/max_overshoot", "is not for a domain with max_ttl, which takes reservations")
 		case keyless:
 			ps.add(d.At+"/max_overshoot", keylessBound)
 		}
+		if d.MaxTTL == 0 {
+			ps.when(d.MaxHold != 0, d.At+"/max_hold", "needs max_ttl; without it the domain takes no reservations")
+			continue
+		}
+		ps.when(d.MaxTTL < quota.MinTTL || d.MaxTTL > quota.MaxTTL, d.At+"/max_ttl", "must be between 1s and 1h, is %v", d.MaxTTL)
+		ps.when(d.MaxHold <= 0 || d.MaxHold > 100, d.At+"/max_hold", "must be above 0%% and at most 100%%")
 	}
 }

@@ -85,7 +85,7 @@ func CompileFiles(settings *region.Domain, sources []Source) (d *Domain, mistake
 		tenants: settings.Tenant, scope: settings.Scope, overshoot: settings.MaxOvershoot,
 		policy: quota.Policy{
 			Name: policyName(settings.Name), OnPartition: settings.OnPartition, OnStoreLoss: settings.OnStoreLoss,
-			OnOverload: settings.OnOverload, EnforcePercent: -1,
+			OnOverload: settings.OnOverload, EnforcePercent: -1, MaxTTL: settings.MaxTTL, MaxHold: settings.MaxHold,
 		},
 	}
 	c := compiler{domain: d, names: map[string]string{}}
@@ -270,6 +270,9 @@ func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 func (c *compiler) limit(r *Rule, window time.Duration, at string) {
 	l := &quota.Limit{
 		Name: limitName(r.steps), Units: int64(r.PerUnit), Window: window, Scope: c.domain.scope, MaxOvershoot: c.domain.overshoot,
+	}
+	if c.domain.policy.MaxTTL > 0 { // what a reservation holds is its amount
+		l.Counts = quota.CountsTokens
 	}
 	if other, taken := c.names[l.Name]; taken {
 		c.mistake(at, "its limit has the name %s, as that of %s", l.Name, quota.Clip(other))

@@ -1,0 +1,262 @@
+package grpcapi
+
+import (
+	"context"
+	"errors"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/attribute"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/regiond/regiond/grpcapi/internal/kuadrantpb"
+	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// Kuadrant's rate limit service, over the same domains as Envoy's:
+//
+//	CheckRateLimit, Report ─▶ decided, with other prices than ShouldRateLimit has
+//	Reserve, Commit ─▶ cells ─▶ held: one quota.Request with a charge for each limit ─▶ Limiter.Reserve, Limiter.Settle
+
+// kuadrant describes the service to grpc.
+func (s *Server) kuadrant() *grpc.ServiceDesc {
+	file := pb.File_kuadrantrls_proto
+	return &grpc.ServiceDesc{
+		ServiceName: string(file.Services().Get(0).FullName()), Metadata: file.Path(),
+		Streams: []grpc.StreamDesc{
+			method("CheckRateLimit", MaxBytes, s.look), method("Report", MaxBytes, s.report),
+			method("Reserve", MaxBytes, s.reserve), method("Commit", MaxBytes, s.commit),
+		},
+	}
+}
+
+func (s *Server) look(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (message, error) {
+	return described(ctx, s, methodLook, access.Check, r, unread, (*call).look)
+}
+
+func (s *Server) report(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (message, error) {
+	return described(ctx, s, methodReport, access.Report, r, unread, (*call).report)
+}
+
+func (s *Server) reserve(ctx context.Context, r *pb.ReserveRequest, unread error) (message, error) {
+	return described(ctx, s, methodReserve, access.Check, r, unread, (*call).reserve)
+}
+
+func (s *Server) commit(ctx context.Context, r *pb.CommitRequest, unread error) (message, error) {
+	return described(ctx, s, methodCommit, access.Report, r, unread, (*call).commit)
+}
+
+// look answers CheckRateLimit.
+func (c *call) look(caller *access.Token, r *ratelimit.RateLimitRequest) (message, error) {
+	d := c.settings.Domains[r.GetDomain()]
+	v, reason := c.decided(d, caller, r, pricing{looks: true})
+	if reason != "" {
+		return c.refuse(r.GetDomain(), reason)
+	}
+	return c.answer(d, r, v), nil
+}
+
+// report answers Report. It is not refused, so its answer names no limit.
+func (c *call) report(caller *access.Token, r *ratelimit.RateLimitRequest) (message, error) {
+	var a message
+	a.number(overallCode, uint64(ok))
+	return a, c.charge(caller, r, pricing{hits: uint64(r.GetHitsAddend())})
+}
+
+// charge charges the descriptors of a request whatever is left.
+func (c *call) charge(caller *access.Token, r request, p pricing) error {
+	p.charge, p.reports = region.ChargeAlways, true
+	v, reason := c.decided(c.settings.Domains[r.GetDomain()], caller, r, p)
+	if reason != "" {
+		_, err := c.refuse(r.GetDomain(), reason)
+		return err
+	}
+	for i := range v.cells {
+		own := &v.cells[i]
+		if own.free {
+			c.metrics.refunds.Add(1)
+		}
+		if own.counted() && own.undecided {
+			return status.Errorf(codes.Unavailable, "descriptor %d was not charged: %v", i, v.reason)
+		}
+	}
+	return nil
+}
+
+// The fields of a ReserveResponse and of a CommitResponse.
+const (
+	reserveCode    = 1
+	reserveID      = 2
+	commitReleased = 1
+)
+
+// reserve answers Reserve.
+func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, error) {
+	ttl := r.GetTtl()
+	if ttl != nil && (ttl.CheckValid() != nil || ttl.AsDuration() < 0) {
+		return nil, status.Error(codes.InvalidArgument, "ttl must be at least 0s")
+	}
+	d := c.settings.Domains[r.GetDomain()]
+	open, reason := c.crowded(d, r)
+	if reason != "" {
+		return c.refuse(r.GetDomain(), reason)
+	}
+	a := make(message, 0, room)
+	a.number(reserveCode, uint64(ok))
+	if open || d == nil {
+		return a, nil
+	}
+	h, err := c.holding(d, caller, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.reason != "":
+		return c.refuse(r.GetDomain(), h.reason)
+	case h.never:
+		c.refused = true
+		return c.refusal(r.GetDomain(), ""), nil
+	case h.Charges == nil:
+		return a, nil
+	}
+	h.Reserve, h.TTL = true, ttl.AsDuration()
+	h.Cost = int64(min(r.GetAmount(), uint64(h.most))) //nolint:gosec // most is a limit's
+	for i := range h.Charges {
+		h.Charges[i].Cost = max(1, h.Cost)
+	}
+	ctx, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
+	defer cancel()
+	o := &c.Limiter.Reserve(ctx, []quota.Request{h.Request})[0]
+	if o.Err != nil {
+		return nil, claimError(o.Err)
+	}
+	got := &o.Decision
+	got.ID = c.id
+	c.seen(got)
+	if !got.Allowed {
+		c.refused = true
+		if c.Denied != nil {
+			c.Denied(got)
+		}
+		return c.refusal(r.GetDomain(), ""), nil
+	}
+	if got.Reservation != nil {
+		a.text(reserveID, got.Reservation.ID)
+	}
+	return a, nil
+}
+
+// commit answers Commit.
+func (c *call) commit(caller *access.Token, r *pb.CommitRequest) (message, error) {
+	a := message{}
+	d := c.settings.Domains[r.GetDomain()]
+	switch {
+	case r.GetActualAmount() > uint64(quota.MaxUnits):
+		return nil, status.Errorf(codes.InvalidArgument, "actual_amount must be at most %d", quota.MaxUnits)
+	case d != nil && r.GetReservationId() != "" && d.Policy().Reserves():
+	case r.GetActualAmount() == 0:
+		return a, nil
+	default:
+		return a, c.charge(caller, r, pricing{hits: r.GetActualAmount(), alone: true})
+	}
+	if _, reason := c.crowded(d, r); reason == reasonBounds {
+		return c.refuse(r.GetDomain(), reason)
+	}
+	h, err := c.holding(d, caller, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.reason != "":
+		return c.refuse(r.GetDomain(), h.reason)
+	case h.Charges == nil:
+		return a, nil
+	}
+	ctx, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
+	defer cancel()
+	o := &c.Limiter.Settle(ctx, []quota.Claim{{
+		Reservation: r.GetReservationId(), Actual: int64(r.GetActualAmount()), May: caller.MayName, Of: &h.Request, //nolint:gosec // MaxUnits fits
+	}})[0]
+	switch {
+	case o.Err != nil:
+		return nil, claimError(o.Err)
+	case o.Decision.Settlement == nil:
+		return nil, status.Errorf(codes.Unavailable, "nothing was charged, send it again: %v", o.Decision.Reason)
+	}
+	c.seen(&o.Decision)
+	if o.Decision.Settlement.Released {
+		a.number(commitReleased, 1)
+	}
+	return a, nil
+}
+
+// held is what descriptors reserve.
+type held struct {
+	quota.Request        // without Charges where no limit applies
+	most          int64  // that it may hold of each limit
+	never         bool   // a limit of 0 refuses it
+	reason        string // why nothing may be asked
+}
+
+// holding reads the descriptors of a reservation: they are of one tenant, and each is under a limit of its own, so that one
+// step of the store holds all or nothing. Limits in shadow mode refuse nothing: beside others they are left out.
+func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, err error) {
+	cells, _ := c.cells(d, r.GetDescriptors(), pricing{looks: true})
+	if c.foreign(caller, cells) {
+		return held{reason: reasonTenant}, nil
+	}
+	h = held{Request: quota.Request{Policy: d.Policy().Name, Observe: true}, most: quota.MaxUnits}
+	for i := range cells {
+		own := &cells[i]
+		if own.counted() && !own.rule.Shadow {
+			h.Observe = false
+		}
+		h.never = h.never || own.never() && !own.rule.Shadow
+	}
+	for i := range cells {
+		own := &cells[i]
+		if !own.counted() || own.first != i || own.rule.Shadow && !h.Observe {
+			continue
+		}
+		switch {
+		case d.Policy().Reserves() && !own.rule.Limit.Holds():
+			return h, status.Errorf(codes.InvalidArgument, "descriptor %d: a limit that comes with a request takes no reservation", i)
+		case h.Charges != nil && own.tenant != h.Tenant:
+			return h, status.Errorf(codes.InvalidArgument, "descriptor %d is of another tenant: a reservation is of one", i)
+		case len(h.Charges) == quota.MaxLimits:
+			return h, status.Errorf(codes.InvalidArgument, "a reservation is of at most %d limits", quota.MaxLimits)
+		}
+		for n := range h.Charges {
+			if h.Charges[n].Limit == own.rule.Limit {
+				return h, status.Errorf(codes.InvalidArgument, "descriptor %d is under the limit of another", i)
+			}
+		}
+		h.Tenant, h.most = own.tenant, min(h.most, d.Policy().MostHeld(own.rule.Limit))
+		h.Charges = append(h.Charges, quota.Charge{Limit: own.rule.Limit, Dimensions: own.dims})
+	}
+	return h, nil
+}
+
+// seen adds a decision to the span of the call.
+func (c *call) seen(d *quota.Decision) {
+	if c.span != nil {
+		c.span.SetAttributes(attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", d.Label()),
+			attribute.String("regiond.basis", d.Basis.String()), attribute.String("regiond.mode", d.Mode.String()))
+	}
+}
+
+// claimError is the status of a reservation that cannot be made, or not be settled.
+func claimError(err error) error {
+	code := codes.InvalidArgument
+	if bad := (*quota.Invalid)(nil); errors.As(err, &bad) {
+		switch bad.Fault {
+		case quota.FaultUnknown:
+			code = codes.NotFound
+		case quota.FaultOver, quota.FaultNoHolds:
+			code = codes.FailedPrecondition
+		}
+	}
+	return status.Error(code, err.Error())
+}
