@@ -61,11 +61,8 @@ type Options struct {
 	View func() Advertised
 	// OnExchange is called with each measurement of a peer's clock. It may be nil.
 	OnExchange func(peer quota.Process, e Exchange)
-	// RecoverCounters is called when our counters were requested while a sibling,
-	// admissions only the store knows, is silent. It may be nil.
-	RecoverCounters func()
-	Logger          *slog.Logger
-	Meter           metric.Meter
+	Logger     *slog.Logger
+	Meter      metric.Meter
 	// Tracer makes the spans of messages; nil makes none, and costs nothing.
 	Tracer trace.Tracer
 }

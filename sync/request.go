@@ -140,13 +140,6 @@ func (r *peerTable) receivesFrom(region string, now time.Duration) bool {
 	return known
 }
 
-// siblingSilent reports whether a process of our own region that was received is silent.
-func (r *peerTable) siblingSilent(now time.Duration) bool {
-	return slices.ContainsFunc(r.Others(), func(p members.Member) bool {
-		return p.Region == r.Self.Region && p.ReceivedAt != 0 && p.Silent(now)
-	})
-}
-
 // maxGaps bounds the gaps of one author; the last two become one beyond it.
 const maxGaps = 64
 

@@ -180,9 +180,6 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 	if len(d.answers) == 0 {
 		return false
 	}
-	if m.o.RecoverCounters != nil && m.peers.siblingSilent(now) {
-		m.o.RecoverCounters()
-	}
 	if d.chunk.Since == 0 {
 		m.metrics.begun.Add(1)
 		forwards = append(forwards, m.former()...)

@@ -204,27 +204,6 @@ func TestReconnectCatchesUp(t *testing.T) {
 	})
 }
 
-// While a sibling is silent, a request for our counters causes a counter recovery: only the
-// store knows what the sibling admitted last.
-func TestSilentSiblingCausesCounterRecovery(t *testing.T) {
-	meet(t, func(w *world, eu, _, _ *node) {
-		b := w.join("eu", "b", 9, 0)
-		sleep(2 * time.Second)
-		w.join("us", "b", 30, 0)
-		sleep(time.Second)
-		if eu.recovered != 0 {
-			t.Errorf("%d recoveries, and no sibling is silent", eu.recovered)
-		}
-		b.kill()
-		sleep(2 * time.Second)
-		w.join("us", "c", 31, 0)
-		sleep(time.Second)
-		if eu.recovered != 1 {
-			t.Errorf("%d recoveries", eu.recovered)
-		}
-	})
-}
-
 // A snapshot of many chunks is followed by a pause, however often it is requested.
 func TestSnapshotsPause(t *testing.T) {
 	meet(t, func(w *world, eu, us, _ *node) {

@@ -65,7 +65,6 @@ type node struct {
 	mu        sync.Mutex
 	view      meshsync.Advertised
 	exchanges []meshsync.Exchange
-	recovered int
 }
 
 func newWorld(t *testing.T, regions ...string) *world {
@@ -145,7 +144,7 @@ func (n *node) start(c meshsync.Counters) {
 	n.members = members.New(n.self)
 	m, err := meshsync.New(meshsync.Options{
 		Members: n.members, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
-		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged, RecoverCounters: n.recover,
+		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged,
 		Logger: slog.New(&n.log), Tracer: n.tracer,
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
 	})
@@ -220,12 +219,6 @@ func (n *node) exchanged(_ quota.Process, e meshsync.Exchange) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.exchanges = append(n.exchanges, e)
-}
-
-func (n *node) recover() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.recovered++
 }
 
 // cell names a counter of the process's region in the present bucket.

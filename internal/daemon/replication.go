@@ -134,14 +134,6 @@ func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo i
 	r.ceilings.Bind(r.tender.Asked, r.resets.Returned)
 }
 
-// recoverCounters asks for counters that only the store knows; nil when usage is kept in memory.
-func (r *replication) recoverCounters() func() {
-	if r.recovery == nil {
-		return nil
-	}
-	return r.recovery.Request
-}
-
 func (r *replication) now() time.Duration { return time.Since(r.started) }
 
 // received are the other processes that are received now.
@@ -158,9 +150,13 @@ func (r *replication) known(name string) bool {
 
 func (r *replication) openManager(*config) error {
 	tracer := r.d.telemetry.Tracer("regiond")
+	var recoverCounters func() // that only the store knows; nil when usage is kept in memory
+	if r.recovery != nil {
+		recoverCounters = r.recovery.Request
+	}
 	r.manager = view.NewManager(view.ManagerOptions{
 		Ceilings: r.ceilings, Members: r.members, HeartbeatSoon: r.mesh.HeartbeatSoon, State: r.state,
-		Processes: r.d.options.Processes, Recover: r.recoverCounters(),
+		Processes: r.d.options.Processes, Recover: recoverCounters,
 		Logger: r.d.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
 			r.changes.count(e)
@@ -303,7 +299,7 @@ func (r *replication) openMesh(c *config) error {
 			}
 		},
 		Logger: r.d.log.With("component", "mesh"), Meter: r.d.telemetry.Meter("sync"),
-		Tracer: r.d.telemetry.Tracer("sync"), RecoverCounters: r.recoverCounters(),
+		Tracer: r.d.telemetry.Tracer("sync"),
 	})
 	return err
 }

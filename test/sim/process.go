@@ -134,10 +134,9 @@ func (p *process) open() (err error) {
 			_, ok := s.topology.Region(name)
 			return ok
 		},
-		Regions:         func() []string { return regionNames(s.topology) },
-		View:            p.ceilings.Advertised,
-		RecoverCounters: p.recovery.Request,
-		Logger:          w.log, Meter: noop.Meter{},
+		Regions: func() []string { return regionNames(s.topology) },
+		View:    p.ceilings.Advertised,
+		Logger:  w.log, Meter: noop.Meter{},
 	}); err != nil {
 		return err
 	}
