@@ -13,6 +13,7 @@ const (
 	shortTrips = 13 // trips of a short window, for each region
 
 	longestStay = 600_000_000 // µs
+	never       = math.MaxInt64
 )
 
 // keeps reports whether a share stays in a region that is asked for any: one of a few costs, where too much of a window would
@@ -50,7 +51,7 @@ func (p *Planner) queue(w *Want, received int64) {
 // turn passes units on to the first in line, a cost at a time. Of regions that each hold less than a cost all leave it to one:
 // short says that this one is in the line too.
 func (x *plan) turn(short bool) {
-	since := int64(math.MaxInt64)
+	since := int64(never)
 	if own, waits := x.waits[x.b.Region]; waits && short {
 		since = own
 	}
@@ -70,21 +71,31 @@ func (x *plan) turn(short bool) {
 }
 
 // first takes the wants of regions that take turns out of the others, and returns the one that has waited longest, by name if
-// all regions cannot have seen which one did; nil if that is this region. One that has used some waits since just now.
+// that is not clear; nil if that is this region. One that has used some waits since just now.
 func (x *plan) first(since int64) (first *received) {
-	name := x.b.Region
+	name, longest := x.b.Region, x.rank(since)
 	x.wants = slices.DeleteFunc(x.wants, func(a *received) bool {
 		t, waits := x.waits[a.From]
 		if !waits {
 			t = a.at
 		}
-		near := max(t-since, since-t) < x.Trip
-		if x.turns(a.Share) && a.Urgent > x.flying(a) && (near && a.From < name || !near && t < since) {
-			first, since, name = a, t, a.From
+		rank := x.rank(t)
+		if x.turns(a.Share) && a.Urgent > x.flying(a) && (rank > longest || rank == longest && a.From < name) {
+			first, longest, name = a, rank, a.From
 		}
 		return x.turns(a.Share)
 	})
 	return first
+}
+
+// rank is how long a region has waited since then, in steps of which each is a quarter longer than the one before. Regions learn
+// of it at times of their own, so two that began at nearly the same time may be in another order elsewhere. That must not last, or
+// a cost passes between regions that each leave it to another one: the longer both wait, the more of the time they have one rank.
+func (x *plan) rank(since int64) int {
+	if since == never {
+		return -1
+	}
+	return int(math.Log1p(2*float64(max(0, x.now-since))/float64(x.Length)) / math.Log(1.25))
 }
 
 // stays reports whether the last cost of this region stays here. Units that pass on their way home stay for nobody.

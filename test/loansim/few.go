@@ -41,7 +41,7 @@ func Fews() (all []Few) {
 			}
 		}
 	}
-	return append(all, Few{10, 100, 25, time.Second, 1.5, 3}, Few{10, 3, 1, 10 * time.Second, 23, 10}, Few{10, 600, 1, time.Minute, 1.2, 10})
+	return append(all, Few{3, 100, 100, time.Second, 30, 3}, Few{10, 100, 25, time.Second, 1.5, 3}, Few{10, 3, 1, 10 * time.Second, 23, 10}, Few{10, 600, 1, time.Minute, 1.2, 10})
 }
 
 // A limit is asked for fewBefore windows, so that each region has met its demand, and is then measured for fewWindows.
