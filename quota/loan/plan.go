@@ -141,7 +141,7 @@ func (p *Planner) fresh(now int64) (l []*received) {
 	_, most := p.gaps()
 	for from, w := range p.wants {
 		keeps := 3*most + p.Trip
-		if p.turns(w.Share) {
+		if p.turnsOf(&w.Want) {
 			keeps = p.Length / 2
 		}
 		if now-w.at > keeps {
@@ -206,7 +206,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	}
 	want := Want{
 		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
-		Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
+		Cost: p.last.cost, Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
 	}
 	x.held = slices.DeleteFunc(slices.Clone(b.Held), func(l Loan) bool { return l.Until <= now })
 	for i := range b.Held { // what is over is extended when its lender is back, which is soon or not at all
@@ -419,9 +419,14 @@ func (x *plan) give() {
 	some := func(f float64) int64 { return int64(math.Floor(f + x.rnd())) }
 	less := func(a *received, n int64) int64 { return max(0, n-x.flying(a)) }
 	x.share(min(x.slack-x.reserve, x.slack-max(0, x.keep-x.used)), func(a *received) int64 { return less(a, a.Lack) })
-	x.share(x.slack-x.reserve, func(a *received) int64 { return some(float64(less(a, a.Urgent)) * part) })
+	x.share(x.slack-x.reserve, func(a *received) int64 {
+		if x.large(&a.Want) {
+			return 0
+		}
+		return some(float64(less(a, a.Urgent)) * part)
+	})
 	for _, a := range x.wants { // even out for how long slack lasts
-		if a.Lack == 0 || a.evened {
+		if a.Lack == 0 || a.evened || x.large(&a.Want) {
 			continue
 		}
 		a.evened = true
@@ -441,7 +446,7 @@ func (x *plan) recall() {
 			continue
 		}
 		short := a.Share - a.Ceil
-		if a.Share/x.cost == a.Ceil/x.cost { // it could not admit more with it
+		if cost := x.costOf(&a.Want); a.Share/cost == a.Ceil/cost { // it could not admit more with it
 			continue
 		}
 		n := max(min(a.Urgent, short), min(a.Need, a.Share)-a.Ceil) - x.flying(a)

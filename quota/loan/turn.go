@@ -1,6 +1,7 @@
 package loan
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -22,8 +23,18 @@ func (p *Planner) keeps(share int64) bool {
 	return share/max(1, p.last.cost) < fewCosts && p.Window < shortTrips*p.Trip*int64(p.Regions)
 }
 
-// turns reports whether regions with such a share take turns: it admits one cost or none.
+// turns reports whether a region with such a share takes turns: it admits one cost or none.
 func (p *Planner) turns(share int64) bool { return share < 2*max(1, p.last.cost) }
+
+// turnsOf reports whether the author of a want takes turns with this region: not where one of the two has use for its share.
+func (p *Planner) turnsOf(w *Want) bool { return p.turns(w.Share) && w.Share < 2*p.costOf(w) }
+
+// large reports whether a want is for a cost so large that its author takes turns, and this region does not. It may never come
+// together, so only what this region will not use goes there.
+func (p *Planner) large(w *Want) bool { return !p.turns(w.Share) && w.Share < 2*p.costOf(w) }
+
+// costOf is the cost of the author of a want, by this region's own where it does not say.
+func (p *Planner) costOf(w *Want) int64 { return max(1, cmp.Or(w.Cost, p.last.cost)) }
 
 // Remembers is for how long, in µs, a region keeps such a share after it was asked for any, or waits for its turn; 0: the share
 // is lent as soon as others need it more.
@@ -43,7 +54,7 @@ func (p *Planner) lately(now int64) bool { return p.last.asked > 0 && now-p.last
 func (p *Planner) queue(w *Want, received int64) {
 	if _, waits := p.waits[w.From]; w.Ceil > w.Slack {
 		delete(p.waits, w.From)
-	} else if w.Urgent > 0 && !waits && p.turns(w.Share) {
+	} else if w.Urgent > 0 && !waits && p.turnsOf(w) {
 		p.waits[w.From] = received
 	}
 }
@@ -80,10 +91,10 @@ func (x *plan) first(since int64) (first *received) {
 			t = a.at
 		}
 		rank := x.rank(t)
-		if x.turns(a.Share) && a.Urgent > x.flying(a) && (rank > longest || rank == longest && a.From < name) {
+		if x.turnsOf(&a.Want) && a.Urgent > x.flying(a) && (rank > longest || rank == longest && a.From < name) {
 			first, longest, name = a, rank, a.From
 		}
-		return x.turns(a.Share)
+		return x.turnsOf(&a.Want)
 	})
 	return first
 }
@@ -101,7 +112,7 @@ func (x *plan) rank(since int64) int {
 // stays reports whether the last cost of this region stays here. Units that pass on their way home stay for nobody.
 func (x *plan) stays(first *received) bool {
 	switch _, waits := x.waits[x.b.Region]; {
-	case first.Ceil >= x.cost: // it would be used there no sooner
+	case first.Ceil >= x.costOf(&first.Want): // it would be used there no sooner
 		return x.lately(x.now)
 	case x.last.had == 0 || x.ceiling >= 2*x.cost:
 		return false

@@ -8,6 +8,7 @@ type Want struct {
 	From   string
 	Epoch  uint32
 	Time   int64 // the author's clock
+	Cost   int64 // the largest of one request; 0: it is not known
 	Need   int64 // what it would use of a window now, carefully
 	Lack   int64 // what it would like to have beyond its ceiling
 	Urgent int64 // the part of it that is denied meanwhile

@@ -513,3 +513,30 @@ func TestBurntRegionHasItsPart(t *testing.T) {
 	}
 	t.Logf("burnt %d, the others %d; after the burn %d", burnt/runs, others/runs, after/runs)
 }
+
+// TestALargeCost: a region that is asked for the whole limit at once, and cannot get it, leaves the others most of what they are
+// asked for, nine tenths of their shares.
+func TestALargeCost(t *testing.T) {
+	for _, units := range []int64{30, 600} {
+		w := newWorld(t, 1, 3, units, 10*time.Second)
+		var asked, admitted int64
+		w.advance(3*time.Minute, func() {
+			large := w.regions[0]
+			if w.now%(300*time.Millisecond) == 0 {
+				large.ask(large.nodes[0], "acme", units)
+			}
+			for i := 1; i <= 2; i++ {
+				if w.rng.Int64N(2000) < units*3/10 { // a window has 2000 steps
+					asked++
+					if w.ask(i, "acme") {
+						admitted++
+					}
+				}
+			}
+		})
+		if admitted*100 < asked*75 || w.worst > units {
+			t.Errorf("%d units: %d were asked for one by one, %d admitted, and %d in the worst window", units, asked, admitted, w.worst)
+		}
+		t.Logf("%d units: %d of %d", units, admitted, asked)
+	}
+}

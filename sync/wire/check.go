@@ -201,7 +201,7 @@ func (w *Want) check() error {
 	}
 	return cmp.Or(
 		checkLoanTime("want", w.Epoch, w.Time),
-		eachWithin("units", []int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack}, 0, EndOfTime),
+		eachWithin("units", []int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack, w.Cost}, 0, EndOfTime),
 		rate,
 		each("held", w.Held, func(h *loan.Loan) error {
 			return cmp.Or(at("lender", quota.ValidName(h.Peer)), checkLoan(h.ID, h.Units, h.Back), within("until", h.Until, 1, EndOfTime))

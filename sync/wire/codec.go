@@ -228,7 +228,7 @@ func (l *Loans) body() *pb.Body {
 	m.Wants = list(l.Wants, func(w Want) *pb.Want {
 		return &pb.Want{
 			Id: w.PartitionID, Epoch: w.Epoch, Time: w.Time - at, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent, Share: w.Share,
-			Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Held: list(w.Held, held), Partition: w.Sealed, Burnt: w.Burnt,
+			Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Held: list(w.Held, held), Partition: w.Sealed, Burnt: w.Burnt, Cost: w.Cost,
 		}
 	})
 	m.Grants = list(l.Grants, func(g Grant) *pb.Grant {
@@ -274,7 +274,8 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 		Wants: list(m.Wants, func(w *pb.Want) Want {
 			return Want{PartitionID: w.Id, Sealed: w.Partition, Want: loan.Want{
 				From: from.Region, Epoch: w.Epoch, Time: at + w.Time, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
-				Rate: float64(w.Rate), Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Burnt: w.Burnt, Held: list(w.Held, held),
+				Rate: float64(w.Rate), Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Burnt: w.Burnt, Cost: w.Cost,
+				Held: list(w.Held, held),
 			}}
 		}),
 		Grants: list(m.Grants, func(g *pb.Grant) Grant {

@@ -1170,6 +1170,7 @@ type Want struct {
 	// big-endian, as additional data. Absent while all have it.
 	Partition     []byte `protobuf:"bytes,12,opt,name=partition,proto3" json:"partition,omitempty"`
 	Burnt         bool   `protobuf:"varint,13,opt,name=burnt,proto3" json:"burnt,omitempty"` // the author's own share is: what it has it borrows
+	Cost          int64  `protobuf:"varint,14,opt,name=cost,proto3" json:"cost,omitempty"`   // the largest of one request, in units as above; absent: it is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1293,6 +1294,13 @@ func (x *Want) GetBurnt() bool {
 		return x.Burnt
 	}
 	return false
+}
+
+func (x *Want) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
 }
 
 // Held is a loan that the author borrows.
@@ -1856,7 +1864,7 @@ const file_wire_proto_rawDesc = "" +
 	"\alenders\x18\x04 \x03(\tR\alenders\x12+\n" +
 	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v3.WantR\x05wants\x12.\n" +
 	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v3.GrantR\x06grants\x121\n" +
-	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\xb3\x02\n" +
+	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\xc7\x02\n" +
 	"\x04Want\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x12\n" +
@@ -1871,7 +1879,8 @@ const file_wire_proto_rawDesc = "" +
 	" \x01(\x02R\x04rate\x12)\n" +
 	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v3.HeldR\x04held\x12\x1c\n" +
 	"\tpartition\x18\f \x01(\fR\tpartition\x12\x14\n" +
-	"\x05burnt\x18\r \x01(\bR\x05burnt\"\x8a\x01\n" +
+	"\x05burnt\x18\r \x01(\bR\x05burnt\x12\x12\n" +
+	"\x04cost\x18\x0e \x01(\x03R\x04cost\"\x8a\x01\n" +
 	"\x04Held\x12\x16\n" +
 	"\x06lender\x18\x01 \x01(\rR\x06lender\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
