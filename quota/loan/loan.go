@@ -193,10 +193,11 @@ func (b *Book) own(now int64) int64 {
 	if b.burnt(now) {
 		return 0
 	}
-	return b.Share - left(b.Lent)
+	return b.Share - Left(b.Lent)
 }
 
-func left(loans []Loan) (n int64) {
+// Left is what has not been returned of loans.
+func Left(loans []Loan) (n int64) {
 	for i := range loans {
 		n += loans[i].Left()
 	}
@@ -251,7 +252,7 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 			}
 		}
 		l = insert(&b.Lent, Loan{Peer: r.From, ID: id})
-	case left(b.Lent) > b.Share: // the share has become smaller: what is lent beyond it has to end
+	case Left(b.Lent) > b.Share: // the share has become smaller: what is lent beyond it has to end
 		return Grant{}, false
 	}
 	l.Units += units

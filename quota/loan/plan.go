@@ -494,7 +494,7 @@ func (x *plan) home() {
 	spare, loose := x.slack, int64(0)
 	if x.demand != (demand{}) {
 		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
-		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.own(x.now)+left(x.b.Lent))) - loose
+		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.own(x.now)+Left(x.b.Lent))) - loose
 	}
 	if spare <= loose {
 		return

@@ -74,7 +74,7 @@ func (t *Tender) observe(now time.Duration) {
 	for _, p := range t.tended {
 		name := [2]string{p.key.Policy, p.key.Limit}
 		s := all[name]
-		s.Lent += left(p.book.Lent)
+		s.Lent += loan.Left(p.book.Lent)
 		s.Borrowed += p.book.Borrowed(p.at)
 		all[name] = s
 	}
@@ -90,11 +90,4 @@ func (t *Tender) Lent(policy, limit string) (lent, borrowed int64) {
 	defer t.metrics.mu.Unlock()
 	s := t.metrics.sums[[2]string{policy, limit}]
 	return s.Lent, s.Borrowed
-}
-
-func left(loans []loan.Loan) (n int64) {
-	for i := range loans {
-		n += loans[i].Left()
-	}
-	return n
 }

@@ -141,7 +141,8 @@ func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
 			p.plan = &loan.Planner{Terms: loan.TermsOf(p.key.WindowUS)}
 		}
 	}
-	p.plan.Bound, p.plan.Regions = b.units(), b.Regions
+	p.plan.Bound, _ = b.Limit.Bound()
+	p.plan.Regions = b.Regions
 	p.plan.Tick, p.plan.Trip = tick.Microseconds(), (trip + tick).Microseconds()
 	return tick
 }

@@ -3,7 +3,6 @@ package loans
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -54,12 +53,6 @@ type Bound struct {
 	quota.Bound
 	Limit   *quota.Limit
 	Regions int // of the topology
-}
-
-// units is B.
-func (b *Bound) units() int64 {
-	units, _ := b.Limit.Bound()
-	return units
 }
 
 // Store carries out calls of store.OpLoans, as store.Store has it.
@@ -113,9 +106,6 @@ type Tender struct {
 
 // New returns a Tender that tends nothing yet.
 func New(o Options) (*Tender, error) {
-	if o.Now == nil || o.Store == nil || o.Send == nil || o.Bound == nil || o.Processes == nil || o.Lost == nil || o.Trip == nil {
-		return nil, errors.New("loans: Now, Store, Send, Bound, Processes, Lost and Trip are required")
-	}
 	o.MaxActive, o.MaxTended = cmp.Or(o.MaxActive, MaxActive), cmp.Or(o.MaxTended, MaxTended)
 	if o.Random == nil {
 		o.Random = rand.Float64
@@ -217,39 +207,28 @@ func (t *Tender) collect(now time.Duration) {
 		}
 	}
 	for _, l := range messages {
-		t.noteSeen(l)
 		for i := range l.Wants {
+			for _, h := range l.Wants[i].Held {
+				t.seen(l, h.Peer, h.ID.Epoch)
+			}
 			t.wanted(&l.Wants[i], now)
 		}
 		for _, g := range l.Grants {
+			t.seen(l, t.o.Self.Region, g.Epoch)
 			t.lent(g.PartitionID, store.LoanOp{Kind: store.LoanAccept, Grant: g.Grant}, now)
 		}
 		for _, r := range l.Returns {
+			t.seen(l, t.o.Self.Region, r.Loan.Epoch)
 			t.lent(r.PartitionID, store.LoanOp{Kind: store.LoanReturned, Peer: l.From.Region, ID: r.Loan, Units: r.Back}, now)
 		}
 	}
 }
 
-// noteSeen notes the epochs of our region in a message of a peer.
-func (t *Tender) noteSeen(l *wire.Loans) {
-	if t.o.Seen == nil || l.From.Region == t.o.Self.Region {
-		return
+// seen notes the epoch of a region in a message of a peer, if it is ours.
+func (t *Tender) seen(l *wire.Loans, region string, epoch uint32) {
+	if t.o.Seen != nil && region == t.o.Self.Region && l.From.Region != region {
+		t.o.Seen(epoch)
 	}
-	seen := uint32(0)
-	for _, w := range l.Wants {
-		for _, h := range w.Held {
-			if h.Peer == t.o.Self.Region {
-				seen = max(seen, h.ID.Epoch)
-			}
-		}
-	}
-	for _, g := range l.Grants {
-		seen = max(seen, g.Epoch)
-	}
-	for _, r := range l.Returns {
-		seen = max(seen, r.Loan.Epoch)
-	}
-	t.o.Seen(seen)
 }
 
 // wanted takes in a want, if this process tends the partition or should.
@@ -378,8 +357,8 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 				p.due = now + restTick
 			}
 			plans = append(plans, t.plan(p, b, v, now, out))
-		case len(p.book.Held) > 0 || left(p.book.Lent) > 0:
-			if p.due = now + restTick; left(p.book.Lent) == 0 && p.book.Borrowed(p.at) == 0 {
+		case len(p.book.Held) > 0 || loan.Left(p.book.Lent) > 0:
+			if p.due = now + restTick; loan.Left(p.book.Lent) == 0 && p.book.Borrowed(p.at) == 0 {
 				p.due = max(p.due, now+(now-p.useful)/2)
 			}
 			plans = append(plans, p.returnAll(b))
@@ -406,12 +385,7 @@ func (t *Tender) ask(ctx context.Context, calls []store.Call) []store.Verdict {
 // processes that with the highest hash. Two at once are safe.
 func (t *Tender) ours(id uint64) bool {
 	own := weight(id, &t.o.Self)
-	for _, p := range t.o.Processes() {
-		if p != t.o.Self && weight(id, &p) > own {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t.o.Processes(), func(p quota.Process) bool { return p != t.o.Self && weight(id, &p) > own })
 }
 
 func weight(id uint64, p *quota.Process) uint64 {
@@ -424,10 +398,8 @@ func weight(id uint64, p *quota.Process) uint64 {
 
 // Leave returns what is free of the loans, if nobody else of the region can. It is the last step.
 func (t *Tender) Leave() {
-	for _, p := range t.o.Processes() {
-		if p != t.o.Self {
-			return
-		}
+	if slices.ContainsFunc(t.o.Processes(), func(p quota.Process) bool { return p != t.o.Self }) {
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), returnTimeout)
 	defer cancel()
