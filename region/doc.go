@@ -10,7 +10,7 @@
 //	members/judge.go      Judge: a process without one for SilentAfter is silent,    1.3 s
 //	                      dead if gossip (of a sibling: the store) says so too;
 //	                      a dead process does not count, a silent one does
-//	view/process.go       evaluate: a region is as bad as the worst of its live processes
+//	view/peerstate.go     evaluate: a region is as bad as the worst of its live processes
 //	view/peerstate.go     step: anything but fresh excludes it at once; it returns
 //	                      when it was good for FirstWait, or longer if that happens again
 //	view/viewer.go        build: the regions that are in are the candidate M, which heartbeats
@@ -25,7 +25,7 @@
 // # How a topology is read
 //
 // Parse and Load make a *Topology, warnings and, of a file that is none, an *Invalid. DESIGN.md shows
-// the way through the files. hash.go, shares.go and changes.go are what others ask of a topology.
+// the way through the files. hash.go and shares.go are what others ask of a topology.
 //
 // A Topology from Parse obeys every rule of the schema, so no other package
 // checks again. A file that does not is refused with line, column, pointer and

@@ -133,13 +133,11 @@ func (t *Topology) validateRegions(ps *problems) {
 func (g *Region) validate(ps *problems, at string) {
 	ps.check(at+"/name", quota.ValidName(g.Name))
 	ps.between(at+"/weight", g.Weight, 1, quota.MaxWeight)
-	ps.check(at+"/http", checkListen(g.HTTP))
-	ps.check(at+"/admin", checkListen(g.Admin))
-	if g.GRPC != "" {
-		ps.check(at+"/grpc", checkListen(g.GRPC))
-	}
 	listeners := g.listeners()
 	for i, l := range listeners {
+		if l.name != "gateway" { // which is seen from other regions
+			ps.check(at+l.field, checkListen(l.addr))
+		}
 		if other, taken := portTaken(l.addr, listeners[:i]); taken {
 			ps.add(at+l.field, "must not be the port of %s, is %s", other, quota.Clip(l.addr))
 		}
@@ -150,7 +148,6 @@ func (g *Region) validate(ps *problems, at string) {
 		"`openssl rand -base64 32` makes one"
 	switch {
 	case g.Gossip != nil:
-		ps.check(at+"/gossip/bind", checkListen(g.Gossip.Bind))
 		ps.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
 		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, quota.Clip(g.Gossip.Bind))
 	case g.NATS.Embedded:
@@ -163,7 +160,10 @@ type listener struct{ name, field, addr string }
 
 // listeners are what one process listens on: no two may have one port.
 func (g *Region) listeners() []listener {
-	all := []listener{{"http", "/http", g.HTTP}, {"admin", "/admin", g.Admin}, {"grpc", "/grpc", g.GRPC}}
+	all := []listener{{"http", "/http", g.HTTP}, {"admin", "/admin", g.Admin}}
+	if g.GRPC != "" {
+		all = append(all, listener{"grpc", "/grpc", g.GRPC})
+	}
 	if g.Gossip == nil {
 		return all
 	}

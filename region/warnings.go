@@ -137,34 +137,17 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 		t.warnFew(ps, l, units, at)
 		return
 	}
-	var without []string
-	var total int64
-	for i := range t.Regions {
-		total += t.Regions[i].Weight
-	}
-	for i := range t.Regions {
-		if w := t.Regions[i].Weight; units < (total+w-1)/w { // ⌊units·w/total⌋ < 1, without the product
-			without = append(without, t.Regions[i].Name)
-		}
-	}
-	ps.when(len(without) > 0, at+"/units", "%d divided by weight leaves less than one unit for %s: "+
-		"a region may then admit nothing while it cannot see the others", units, strings.Join(without, ", "))
+	floor := FloorOf(t.Weights())
+	without, _ := t.those(func(_ int, g *Region) bool { return floor.Share(g.Name, units) < 1 })
+	ps.when(without != "", at+"/units", "%d divided by weight leaves less than one unit for %s: "+
+		"a region may then admit nothing while it cannot see the others", units, without)
 }
 
 // warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.
 func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string) {
 	shares := Shares(t.Weights(), units)
 	planner := loan.Planner{Terms: loan.TermsOf(l.WindowUS()), Regions: len(t.Regions), Trip: tripUS}
-	below := func(most int64) string { // the regions whose share is less
-		var names []string
-		for i := range shares {
-			if shares[i] < most {
-				names = append(names, t.Regions[i].Name)
-			}
-		}
-		return strings.Join(names, ", ")
-	}
-	none := below(1)
+	none, _ := t.those(func(i int, _ *Region) bool { return shares[i] < 1 })
 	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns of a few windows; "+
 		"a region without a share admits nothing while it cannot see the others", units, none)
 	stays := slices.ContainsFunc(shares, func(share int64) bool { return planner.Remembers(share) > 0 })
@@ -179,7 +162,7 @@ func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string)
 			dearest = r
 		}
 	}
-	short := below(dearest.Cost)
+	short, _ := t.those(func(i int, _ *Region) bool { return shares[i] < dearest.Cost })
 	ps.when(short != "" && dearest.Cost > 1, at+"/units", "route %q costs %d, more than the share of %s: what is missing is borrowed there, "+
 		"and the route is denied while the others cannot be seen", dearest.Name, dearest.Cost, short)
 }
@@ -277,46 +260,45 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",
 			quota.Clip(l.addr))
 	}
-	t.eachSecret(func(pointer, file string) {
+	secret := func(pointer, file string) { // lists of tokens are none: they hold hashes
 		if file == "" {
 			return
 		}
 		info, err := stat(file)
 		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(file))
-	})
+	}
+	secret("/access/key_file", t.Access.KeyFile)
+	secret("/access/admin_key_file", t.Access.AdminKeyFile)
+	for i := range t.Regions {
+		g, at := &t.Regions[i], item("/regions", i)
+		if g.Gossip != nil {
+			secret(at+"/gossip/key_file", g.Gossip.KeyFile)
+		}
+		secret(at+"/redis/password_file", g.Redis.PasswordFile)
+		secret(at+"/redis/sentinel_password_file", g.Redis.SentinelPasswordFile)
+		secret(at+"/nats/creds_file", g.NATS.CredsFile)
+		secret(at+"/nats/password_file", g.NATS.PasswordFile)
+		for name, c := range map[string]*TLS{"/redis": g.Redis.TLS, "/nats": g.NATS.TLS} {
+			if c != nil {
+				secret(at+name+"/tls/key_file", c.KeyFile)
+			}
+		}
+	}
 	return ps
 }
 
 func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func(*Region) string, format string) {
-	var names []string
-	at := ""
-	for i := range t.Regions {
-		if g := &t.Regions[i]; open && listener(g) != "" && !OnLoopback(listener(g)) {
-			names = append(names, g.Name)
-			at = cmp.Or(at, item("/regions", i)+field)
-		}
-	}
-	ps.when(len(names) > 0, at, format, strings.Join(names, ", "))
+	names, first := t.those(func(_ int, g *Region) bool { return open && listener(g) != "" && !OnLoopback(listener(g)) })
+	ps.when(names != "", item("/regions", first)+field, format, names)
 }
 
-// eachSecret calls add with the path of each secret, "" for none. Lists of tokens are not
-// among them: they hold hashes.
-func (t *Topology) eachSecret(add func(pointer, file string)) {
-	add("/access/key_file", t.Access.KeyFile)
-	add("/access/admin_key_file", t.Access.AdminKeyFile)
+// those names the regions that f holds for, "" for none, and returns the place of the first one.
+func (t *Topology) those(f func(i int, g *Region) bool) (names string, first int) {
+	var all []string
 	for i := range t.Regions {
-		g, at := &t.Regions[i], item("/regions", i)
-		if g.Gossip != nil {
-			add(at+"/gossip/key_file", g.Gossip.KeyFile)
-		}
-		add(at+"/redis/password_file", g.Redis.PasswordFile)
-		add(at+"/redis/sentinel_password_file", g.Redis.SentinelPasswordFile)
-		add(at+"/nats/creds_file", g.NATS.CredsFile)
-		add(at+"/nats/password_file", g.NATS.PasswordFile)
-		for name, c := range map[string]*TLS{"/redis": g.Redis.TLS, "/nats": g.NATS.TLS} {
-			if c != nil {
-				add(at+name+"/tls/key_file", c.KeyFile)
-			}
+		if f(i, &t.Regions[i]) {
+			all, first = append(all, t.Regions[i].Name), cmp.Or(first, i+1)
 		}
 	}
+	return strings.Join(all, ", "), first - 1
 }
