@@ -103,10 +103,7 @@ func (g *Gossip) Drift() (since time.Time, hashes map[string][]string, ok bool) 
 	g.mu.Lock()
 	since = g.differs
 	g.mu.Unlock()
-	if since.IsZero() {
-		return since, nil, false
-	}
-	return since, g.hashes(), true
+	return since, g.hashes(), !since.IsZero()
 }
 
 // Alike returns the regions whose processes have another configuration than this one, or had when they were seen alive last, and

@@ -70,8 +70,9 @@ type transport struct {
 
 	opening sync.Mutex // held while a message is decrypted, so that there is room for one at a time
 
-	mu   sync.Mutex
-	open []*stream // oldest first
+	mu       sync.Mutex
+	open     []*stream // oldest first
+	buffered int       // bytes read from all of them
 }
 
 func newTransport(inner memberlist.Transport, c *memberlist.Config, refused func(reason string)) *transport {
@@ -215,22 +216,15 @@ func (s *stream) receive(b []byte) (int, error) {
 	if s.closed {
 		return 0, net.ErrClosed // it has given way
 	}
-	if s.read += n; s.read > maxStream {
+	s.read, t.buffered = s.read+n, t.buffered+n
+	if s.read > maxStream {
 		t.cut("size", s)
 		return 0, errSize
 	}
-	for t.buffered() > maxBuffered {
+	for t.buffered > maxBuffered {
 		t.cut("bytes", slices.MaxFunc(t.open, func(a, b *stream) int { return cmp.Or(a.stranger-b.stranger, a.read-b.read) }))
 	}
 	return n, err
-}
-
-// buffered is how many bytes were read from all streams; t.mu is held.
-func (t *transport) buffered() (n int) {
-	for _, s := range t.open {
-		n += s.read
-	}
-	return n
 }
 
 // errSize is the end of a stream that is larger than any state.
@@ -360,6 +354,9 @@ func (t *transport) cut(reason string, s *stream) {
 
 // close closes a stream and counts it no longer; t.mu is held.
 func (t *transport) close(s *stream) error {
+	if !s.closed {
+		t.buffered -= s.read
+	}
 	s.closed = true
 	t.open = slices.DeleteFunc(t.open, func(o *stream) bool { return o == s })
 	return s.Conn.Close()

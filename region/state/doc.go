@@ -11,9 +11,8 @@
 //	                                        hash rl:region:{N} on each other primary: the last two alone
 //
 //	state.go     a turn, and what it publishes
-//	hash.go      one hash: the script, and whether its server has lost data
+//	hash.go      one hash: the script, whether its server has lost data, and who is alive
 //	epoch.go     whether what the store holds is whole and its clock even
-//	siblings.go  who is alive
 //	topology.go  which file is in force, and the least shares of those before
 //
 // Another server may lack writes that the one before had confirmed: a replica that was behind, or one started without its

@@ -283,8 +283,10 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 		if next, refused = inForce.next(s.file, nowUS, s.epoch.store.Lost, s.adopts); refused != nil {
 			return s.text, refused
 		}
-		if s.adopts && inForce.shorter(s.file.Windows) {
-			s.epoch.renew = max(s.epoch.renew, another)
+		for name, w := range inForce.Windows {
+			if s.adopts && w.US < s.file.Windows[name].US {
+				s.epoch.renew = max(s.epoch.renew, another)
+			}
 		}
 	}
 	s.inputs.Lock()

@@ -101,16 +101,6 @@ func (t *Topology) windows(file map[string]Window, nowUS, lostUS int64, adopts b
 	return file
 }
 
-// shorter reports whether a window of t is shorter than that of a file: records of loans end too early for it.
-func (t *Topology) shorter(file map[string]Window) bool {
-	for name, w := range t.Windows {
-		if w.US < file[name].US {
-			return true
-		}
-	}
-	return false
-}
-
 // bounds is the least shares under all topologies of t, as one that goes by weights has to
 // keep to; nil when t has no other than these.
 func (t *Topology) bounds(weights []quota.Weight) region.Floor {
