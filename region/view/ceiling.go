@@ -1,9 +1,7 @@
 package view
 
 import (
-	"fmt"
 	"math/bits"
-	"strings"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -108,38 +106,3 @@ func (t *Terms) estimate(k int) int64 {
 // cap50 keeps a hundred terms from overflowing; a limit has at most 2⁴⁰ units, and
 // beyond that nothing of it is left anyway.
 func cap50(units int64) int64 { return min(max(0, units), 1<<50) }
-
-// formula writes out what Ceiling computes, with the numbers of t:
-// "max(0, shares a 50 + b 50 − used b 12 − lost 0) = 88". former names the regions whose
-// estimates follow those of the topology.
-func (v *View) formula(t Terms, former []string) string {
-	units, closed := Ceiling(t)
-	if closed {
-		return fmt.Sprintf("nothing while partitioned (%v: %s) = 0", v.reason, strings.Join(v.About, ", "))
-	}
-	widened := !v.partitioned() || t.widens()
-	var shares, used, above []string
-	for k, share := range t.Shares {
-		name := v.Regions[k]
-		if k != t.Self && !widened && !t.Members.Has(k) {
-			above = append(above, fmt.Sprintf(" − above its share %s max(0, %d − %d)", name, t.estimate(k), share))
-			continue
-		}
-		shares = append(shares, fmt.Sprintf("%s %d", name, share))
-		if k == t.Self {
-			continue
-		}
-		note := ""
-		if t.Fail == quota.FailOpen && !t.Members.Has(k) && !t.Current.Has(k) {
-			note = " (silent, counted as idle)"
-		}
-		used = append(used, fmt.Sprintf(" − used %s %d%s", name, t.estimate(k), note))
-	}
-	for i, name := range former {
-		if k := len(t.Shares) + i; k < len(t.Estimates) && t.Estimates[k] > 0 {
-			used = append(used, fmt.Sprintf(" − used %s %d (not in the topology)", name, t.Estimates[k]))
-		}
-	}
-	return fmt.Sprintf("max(0, shares %s%s%s − lost %d) = %d", strings.Join(shares, " + "),
-		strings.Join(used, ""), strings.Join(above, ""), max(0, t.Lost), units)
-}

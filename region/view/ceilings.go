@@ -226,10 +226,13 @@ func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quot
 	return b, true
 }
 
-// bounded is the ceiling of a limit with a bound, which itself is the store's to apply. The
-// estimate goes by all regions, received or not: what it misses, the bound has.
-func (v *View) bounded(l *quota.Limit, f quota.FailMode, estimates []int64, lost int64) (units int64, closed bool) {
+// units is the ceiling of a limit. A bound itself is the store's to apply: beside one the
+// estimate goes by all regions, received or not, since what it misses the bound has.
+func (v *View) units(l *quota.Limit, f quota.FailMode, estimates []int64, lost int64) (units int64, closed bool) {
 	t := v.terms(l.Units, f, estimates, lost)
+	if l.MaxOvershoot == 0 {
+		return Ceiling(t)
+	}
 	if _, closed = Ceiling(t); closed || l.MaxOvershoot == quota.Strict {
 		units, _ = l.Bound()
 		if closed {
@@ -243,13 +246,6 @@ func (v *View) bounded(l *quota.Limit, f quota.FailMode, estimates []int64, lost
 	}
 	units, _ = Ceiling(t)
 	return units, false
-}
-
-func (c *Ceilings) units(v *View, l *quota.Limit, f quota.FailMode, estimates []int64, lost int64) (units int64, closed bool) {
-	if l.MaxOvershoot > 0 {
-		return v.bounded(l, f, estimates, lost)
-	}
-	return v.Ceiling(l.Units, f, estimates, lost)
 }
 
 // stackRegions is the number of regions up to which a decision allocates nothing.
@@ -289,7 +285,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	var e estimates
 	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), key.Tenant, l, now)
 	answer := quota.Ceiling{Known: known}
-	answer.Units, answer.Closed = c.units(v, l, p.OnPartition, all, lost)
+	answer.Units, answer.Closed = v.units(l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, l, now)
 	answer.Lenders = v.Members.Len() > 1
@@ -352,7 +348,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 	window := int(l.Window.Milliseconds())
 	after := sort.Search(window, func(ms int) bool {
 		all, lost, _ := e.at(c, s, id, key.Tenant, l, now+time.Duration(ms)*time.Millisecond)
-		ceiling, _ := c.units(v, l, p.OnPartition, all, lost)
+		ceiling, _ := v.units(l, p.OnPartition, all, lost)
 		return ceiling >= units
 	})
 	if after == 0 && l.MaxOvershoot > 0 { // it is the bound that denies

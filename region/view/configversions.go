@@ -41,10 +41,8 @@ func valid(weights []quota.Weight) bool {
 		return false
 	}
 	for i, w := range weights {
-		if w.Weight < 1 || w.Weight > quota.MaxWeight {
-			return false
-		}
-		if slices.ContainsFunc(weights[:i], func(o quota.Weight) bool { return o.Region == w.Region }) {
+		twice := slices.ContainsFunc(weights[:i], func(o quota.Weight) bool { return o.Region == w.Region })
+		if twice || w.Weight < 1 || w.Weight > quota.MaxWeight {
 			return false
 		}
 	}

@@ -5,8 +5,6 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/sync/ledger"
-	"github.com/regiond/regiond/sync/wire"
 )
 
 // limitIndex is what the ledger and the view need of a topology. Immutable.
@@ -95,15 +93,3 @@ func (x *limitIndex) most(name string, now time.Duration) int64 {
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }
-
-// series is what the ledger counts a store's counter under; false for one of a limit
-// that is not in force. Its window may be another, from the configuration before or a
-// sibling that has not reloaded.
-func (x *limitIndex) series(key wire.Key, c *quota.CounterKey) (ledger.Series, bool) {
-	name := limitName(c.Policy, c.Limit)
-	l, known := x.limits[name]
-	if !known || c.WindowUS > quota.MaxWindow.Microseconds() {
-		return ledger.Series{}, false
-	}
-	return ledger.Series{ID: key.CounterID(c), Tenant: c.Tenant, Limit: name, Units: l.Units, WindowUS: c.WindowUS}, true
-}

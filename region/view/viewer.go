@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -100,8 +101,16 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	known := latest(now, in.Processes)
 	live := alive(now, known)
 	paused := v.view != nil && now-v.last > PausedAfter
+	var events []Event
 	if paused {
-		v.reset(now)
+		v.joined = true // one that was paused while it joined recovers like any other
+		for _, s := range v.peers {
+			s.reset(now)
+		}
+		events = append(events, Event{
+			Kind: ProcessPaused, Reason: quota.ReasonProcessPaused,
+			Text: fmt.Sprintf("this process was paused for %v; no peer is counted on until it has sent all of its usage again", round(now-v.last)),
+		})
 	}
 	drifted := v.configs.drift()
 	if v.configs.update(now, v.self, live) {
@@ -116,11 +125,6 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 		s.step(now, v.evaluate(now, s, live[name], known[name]))
 	}
 	view := v.build(in, live, known)
-
-	var events []Event
-	if paused {
-		events = append(events, pauseEvent(now-v.last))
-	}
 	if drifts := v.configs.drift(); drifts != drifted {
 		events = append(events, topologyEvent(drifts, v.configs.waiting))
 	}
@@ -143,15 +147,6 @@ func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*member
 		h.State = max(h.State, members.StateJoining)
 	}
 	return h
-}
-
-// reset excludes every region. A process that was paused while it joined does not join
-// any more: it recovers like any other.
-func (v *Viewer) reset(now time.Duration) {
-	v.joined = true
-	for _, s := range v.peers {
-		s.reset(now)
-	}
 }
 
 func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View {
