@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -73,7 +74,6 @@ type Ledger struct {
 	o       Options
 	metrics *metrics
 	urgent  chan struct{}
-	sampled sampledChecks
 	limits  limits
 	shards  [shardCount]shard
 	resets  resets
@@ -86,6 +86,9 @@ type Ledger struct {
 	// clocks are each region's store clock minus ours, µs, by the newest message with
 	// counters; 0 is none.
 	clocks [MaxRegions]atomic.Int64
+
+	takenMu sync.Mutex          // taken inside a shard's, never the other way
+	taken   []trace.SpanContext // for Checks, MaxChecks at most
 
 	namesMu sync.RWMutex
 	names   []string // index → region, 0 is ours

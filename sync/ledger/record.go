@@ -84,7 +84,9 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 			}
 			becameUrgent = u.sh.changed(o, mine, s.Units, int64(l.o.Regions()-1), u.nowUS)
 		}
-		l.sample(o, s)
+		if s.Check != nil && o != nil && o.state != idle { // a later one's Record may have come first, with its usage
+			u.sh.sampled = append(u.sh.sampled[max(0, len(u.sh.sampled)+1-MaxChecks):], sampledCheck{s.ID, *s.Check})
+		}
 	}
 	if p := u.sh.find(s.ID, &u.limit); u.stored && p != 0 && u.sh.at(p).own != nil {
 		l.observe(u.sh.at(p), u.nowUS, u.generation, u.clockUS)
@@ -93,14 +95,6 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 	l.report(u.done)
 	if becameUrgent {
 		signal.Send(l.urgent)
-	}
-}
-
-// sample notes the check that charged a series of which something is unpublished.
-// A later check's Record may have come first: then it is this one's usage as well.
-func (l *Ledger) sample(o *own, s *Series) {
-	if s.Check != nil && o != nil && o.state != idle {
-		l.sampled.add(s.ID, *s.Check)
 	}
 }
 

@@ -41,6 +41,7 @@ type shard struct {
 	all             []series
 	waiting, urgent own // rings of unpublished changes, see outbox.go; each is its own end
 	windows         []window
+	sampled         []sampledCheck // oldest first
 }
 
 // series is a partition under one limit.
