@@ -90,16 +90,14 @@ type Ledger struct {
 	takenMu sync.Mutex          // taken inside a shard's, never the other way
 	taken   []trace.SpanContext // for Checks, MaxChecks at most
 
-	namesMu sync.RWMutex
-	names   []string // index → region, 0 is ours
+	names atomic.Pointer[[]string] // index → region, 0 is ours; never changed, but replaced
 }
 
 // New makes an empty ledger. There is nothing to close. It fails when an instrument cannot be made.
 func New(o Options) (*Ledger, error) {
 	o.MaxSeries = cmp.Or(o.MaxSeries, DefaultMaxSeries)
 	l := &Ledger{
-		o: o, urgent: make(chan struct{}, 1), names: []string{o.Self},
-		limits: limits{known: map[limitKey]*limit{}},
+		o: o, urgent: make(chan struct{}, 1), limits: limits{known: map[limitKey]*limit{}},
 	}
 	for i := range l.shards {
 		sh := &l.shards[i]
@@ -107,6 +105,7 @@ func New(o Options) (*Ledger, error) {
 		sh.waiting.prev, sh.waiting.next = &sh.waiting, &sh.waiting
 		sh.urgent.prev, sh.urgent.next = &sh.urgent, &sh.urgent
 	}
+	l.names.Store(&[]string{o.Self})
 	l.resets.of.Store(&map[string]*cuts{})
 	var err error
 	if l.metrics, err = newMetrics(o.Meter, l); err != nil {
@@ -119,34 +118,24 @@ func New(o Options) (*Ledger, error) {
 // any other one that stays as it is while the process lives, assigned when first
 // asked for. It is −1 when MaxRegions others came before.
 func (l *Ledger) Region(name string) int {
-	if i := l.known(name); i >= 0 {
-		return i
+	for {
+		names := l.names.Load()
+		if i := slices.Index(*names, name); i >= 0 {
+			return i
+		}
+		if len(*names) == MaxRegions {
+			return -1
+		}
+		more := append(slices.Clone(*names), name)
+		l.names.CompareAndSwap(names, &more)
 	}
-	l.namesMu.Lock()
-	defer l.namesMu.Unlock()
-	if i := slices.Index(l.names, name); i >= 0 {
-		return i
-	}
-	if len(l.names) == MaxRegions {
-		return -1
-	}
-	l.names = append(l.names, name)
-	return len(l.names) - 1
 }
 
 // known is Region without assigning one.
-func (l *Ledger) known(name string) int {
-	l.namesMu.RLock()
-	defer l.namesMu.RUnlock()
-	return slices.Index(l.names, name)
-}
+func (l *Ledger) known(name string) int { return slices.Index(*l.names.Load(), name) }
 
 // Names are the regions that Region has given an index, in the order of these.
-func (l *Ledger) Names() []string {
-	l.namesMu.RLock()
-	defer l.namesMu.RUnlock()
-	return slices.Clone(l.names)
-}
+func (l *Ledger) Names() []string { return slices.Clone(*l.names.Load()) }
 
 // Series is how many series are known.
 func (l *Ledger) Series() int { return int(l.series.Load()) }
