@@ -95,39 +95,28 @@ func New(opts Options) (*Bus, error) {
 // Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull
 // and ErrTooLarge; each is counted. Neither data nor header is kept.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
-	err := b.enqueue(meshsync.Message{Subject: subject, Data: data, Header: header})
-	switch {
-	case err == nil:
-		b.metrics.published.Add(1)
-	case errors.Is(err, ErrFull):
-		b.metrics.drop(dropFull, 1)
-	case errors.Is(err, ErrTooLarge):
-		b.metrics.drop(dropTooLarge, 1)
-	default:
-		b.metrics.drop(dropDisconnected, 1)
-	}
-	return err
-}
-
-func (b *Bus) enqueue(m meshsync.Message) error {
+	m := meshsync.Message{Subject: subject, Data: data, Header: header}
 	limit, n := b.limit.Load(), size(m)
 	switch {
 	case limit == 0:
+		b.metrics.drop(dropDisconnected, 1)
 		return ErrDisconnected
-	case n-int64(len(m.Subject)) > limit:
+	case n-int64(len(subject)) > limit:
+		b.metrics.drop(dropTooLarge, 1)
 		return ErrTooLarge
-	case b.queued.Add(n) > QueueBytes:
-		b.queued.Add(-n)
-		return ErrFull
 	}
-	m.Data, m.Header = bytes.Clone(m.Data), slices.Clone(m.Header)
-	select {
-	case b.queue <- m:
-		return nil
-	default:
-		b.queued.Add(-n)
-		return ErrFull
+	if b.queued.Add(n) <= QueueBytes {
+		m.Data, m.Header = bytes.Clone(data), slices.Clone(header)
+		select {
+		case b.queue <- m:
+			b.metrics.published.Add(1)
+			return nil
+		default:
+		}
 	}
+	b.queued.Add(-n)
+	b.metrics.drop(dropFull, 1)
+	return ErrFull
 }
 
 // Limit implements sync.Bus; it is 0 while there is no connection.

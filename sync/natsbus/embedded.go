@@ -54,7 +54,7 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 		return nil, fmt.Errorf("natsbus: make instruments: %w", err)
 	}
 	// A peer that connects every second with a wrong secret does not fill a disk.
-	e.log = &serverLog{logger: opts.Logger, failed: func() { errs.Add(1) }, kinds: loglimit.NewRate(5, 12*time.Second)}
+	e.log = &serverLog{logger: opts.Logger, failed: func() { errs.Add(1) }, kinds: loglimit.NewRate(5, 12*time.Second), fatal: make(chan error, 1)}
 	s.SetLoggerV2(e.log, false, false, false)
 	return e, nil
 }
@@ -87,8 +87,10 @@ func (e *Embedded) Run(ctx context.Context) error {
 	e.server.Start()
 	defer e.server.WaitForShutdown()
 	defer e.server.Shutdown()
-	if err := e.log.fatal(); err != nil {
+	select {
+	case err := <-e.log.fatal:
 		return fmt.Errorf("natsbus: embedded server: %w", err)
+	default:
 	}
 	close(e.ready)
 	var again <-chan time.Time
@@ -179,9 +181,7 @@ type serverLog struct {
 	logger *slog.Logger
 	failed func()         // counts errors, those that are not logged too
 	kinds  *loglimit.Rate // by format
-
-	mu    sync.Mutex
-	first error // fatal
+	fatal  chan error     // holds the first
 }
 
 var _ server.Logger = (*serverLog)(nil)
@@ -204,10 +204,9 @@ func (l *serverLog) Errorf(format string, args ...any) {
 
 // Fatalf is called for what prevents the start. It returns: a library does not exit.
 func (l *serverLog) Fatalf(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.first == nil {
-		l.first = fmt.Errorf(format, args...)
+	select {
+	case l.fatal <- fmt.Errorf(format, args...):
+	default:
 	}
 }
 
@@ -216,9 +215,3 @@ func (l *serverLog) Debugf(string, ...any) {}
 
 // Tracef is never called.
 func (l *serverLog) Tracef(string, ...any) {}
-
-func (l *serverLog) fatal() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.first
-}
