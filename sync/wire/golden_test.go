@@ -55,6 +55,8 @@ func goldens() []golden {
 	request := &wire.SnapshotRequest{From: process("ap-south"), To: process("eu-west"), Request: 5, Since: 3, OwnState: true, Missing: []string{"eu-west", "us-east"}}
 	wants := &wire.Loans{From: process("eu-west"), Seq: 44, Wants: []wire.Want{wantOf(1, 2), wantOf(2, 0)}}
 	wants.Wants[1].Sealed = []byte("not looked at here")
+	large := &wire.Loans{From: process("eu-west"), Seq: 49, Wants: []wire.Want{wantOf(1, 0)}}
+	large.Wants[0].Burnt, large.Wants[0].Cost = true, 25
 	grants := &wire.Loans{From: process("eu-west"), Seq: 45, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
 	grants.Grants[0].New = true
 	future := append([]byte{0x08, wire.Version + 1}, wire.Append(nil, request)[2:]...)
@@ -76,6 +78,7 @@ func goldens() []golden {
 		{"heartbeat_compressed", "A heartbeat with 100 acks, as an s2 block.", wire.Append(nil, beatOf(100, 0)), beatOf(100, 0), true},
 		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.Append(nil, request), request, false},
 		{"loans_wants", "Two wants, one of which borrows twice, one of which names its partition.", wire.Append(nil, wants), wants, false},
+		{"loans_want_cost", "A want for a cost of 25 units, of a region that has lost its share.", wire.Append(nil, large), large, false},
 		{"loans_grants", "A new loan, one that was extended, and a return.", wire.Append(nil, grants), grants, false},
 		{"reset", "Two processes are to delete the usage of a tenant.", wire.Append(nil, deletion), deletion, false},
 		{"reset_answer", "The cuts of two regions.", wire.Append(nil, deleted), deleted, false},
