@@ -269,6 +269,33 @@ func TestReport(t *testing.T) {
 	plain.left(t, "ok: ok/700", descriptor("user=a"))
 }
 
+// TestAIGatewayBothWays: a look at the start and the tokens at the end let everybody through who starts before the first ends.
+// Who reserves at the start gets through while there is room.
+func TestAIGatewayBothWays(t *testing.T) {
+	w := serve(t, tokens, reserving)
+	looks, reserves := descriptor("user=looks"), descriptor("user=reserves")
+	var ids []string
+	for range 3 {
+		if a := w.ask(t, costing(0, "user=looks")); a.GetOverallCode() != ratelimit.RateLimitResponse_OK {
+			t.Errorf("%v", a)
+		}
+		if a := w.reserve(t, 450, reserves); a.GetCode() == ratelimit.RateLimitResponse_OK {
+			ids = append(ids, a.GetReservationId())
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("%d hold 450 of 1000", len(ids))
+	}
+	for _, want := range []string{"ok: ok/600", "ok: ok/200", "over: over/0"} {
+		w.ask(t, costing(400, "user=looks"))
+		w.left(t, want, looks)
+	}
+	for _, id := range ids {
+		w.commit(t, id, 400, reserves)
+	}
+	w.left(t, "ok: ok/200", reserves)
+}
+
 // TestCostsOverHolds: a request whose descriptors cost differently sees what is held.
 func TestCostsOverHolds(t *testing.T) {
 	onBoth(t, tokens, func(d *region.Domain) { reserving(d); d.Charge = region.ChargeAdmitted }, func(t *testing.T, w *world) {
@@ -302,6 +329,26 @@ func TestCommitIsOfItsDescriptors(t *testing.T) {
 		t.Errorf("over HTTP nothing says which limits are charged: %+v", o[0].Decision)
 	}
 	w.left(t, "ok: ok/600", descriptor("user=a"))
+}
+
+// TestReserveWithoutAPlace: values and tenants beyond the bounds share what they hold, and a commit frees it.
+func TestReserveWithoutAPlace(t *testing.T) {
+	for _, tenants := range [][]string{nil, {"user"}} {
+		w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.Tenant = tenants })
+		if err := w.limiter.Configure(limiter.Config{
+			Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1, MaxValues: 1,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.reserve(t, 1, descriptor("user=known"))
+		b := w.reserve(t, 400, descriptor("user=b"))
+		w.left(t, "ok: ok/600", descriptor("user=c"))
+		if !w.commit(t, b.GetReservationId(), 100, descriptor("user=b")) {
+			t.Errorf("%v: not released", tenants)
+		}
+		w.left(t, "ok: ok/900", descriptor("user=c"))
+		w.left(t, "ok: ok/999", descriptor("user=known"))
+	}
 }
 
 // TestMistakesInReservations are errors, and charge nothing.
