@@ -2,6 +2,7 @@ package grpcapi_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,11 +13,13 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/regiond/regiond/grpcapi/internal/kuadrantpb"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/redisstore"
@@ -348,6 +351,49 @@ func TestReserveWithoutAPlace(t *testing.T) {
 		}
 		w.left(t, "ok: ok/900", descriptor("user=c"))
 		w.left(t, "ok: ok/999", descriptor("user=known"))
+	}
+}
+
+// TestWhoMayReserve: a reserve needs scope check, what charges scope report. A token that is held to other tenants is refused, and
+// charges nothing.
+func TestWhoMayReserve(t *testing.T) {
+	w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.Tenant = []string{"user"} })
+	w.tokens = []access.Token{
+		{Name: "checks", SHA256: sha256.Sum256([]byte("checks")), Scopes: access.Check},
+		{Name: "reports", SHA256: sha256.Sum256([]byte("reports")), Scopes: access.Report},
+		{Name: "held", SHA256: sha256.Sum256([]byte("held")), Scopes: access.Check | access.Report, Tenants: []string{"other"}},
+	}
+	user := []*common.RateLimitDescriptor{descriptor("user=a")}
+	for _, row := range []struct {
+		token                         string
+		look, report, reserve, commit codes.Code
+		held                          bool
+	}{
+		{"unknown", codes.Unauthenticated, codes.Unauthenticated, codes.Unauthenticated, codes.Unauthenticated, false},
+		{"checks", codes.OK, codes.PermissionDenied, codes.OK, codes.PermissionDenied, true},
+		{"reports", codes.PermissionDenied, codes.OK, codes.PermissionDenied, codes.NotFound, false},
+		{"held", codes.OK, codes.PermissionDenied, codes.OK, codes.PermissionDenied, false},
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+row.token)
+		reserved := &pb.ReserveResponse{}
+		for _, c := range []struct {
+			method  string
+			in, out proto.Message
+			want    codes.Code
+		}{
+			{"CheckRateLimit", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: user}, &ratelimit.RateLimitResponse{}, row.look},
+			{"Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: user}, &ratelimit.RateLimitResponse{}, row.report},
+			{"Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Amount: 5}, reserved, row.reserve},
+			{"Commit", &pb.CommitRequest{Domain: "edge", Descriptors: user, ReservationId: "x", ActualAmount: 5}, &pb.CommitResponse{}, row.commit},
+		} {
+			err := w.conn.Invoke(ctx, "/kuadrant.service.ratelimit.v1.RateLimitService/"+c.method, c.in, c.out)
+			if status.Code(err) != c.want {
+				t.Errorf("%s %s: %v, want %v", row.token, c.method, err, c.want)
+			}
+		}
+		if got := reserved.GetReservationId() != ""; got != row.held {
+			t.Errorf("%s: %v", row.token, reserved)
+		}
 	}
 }
 

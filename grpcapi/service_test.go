@@ -28,6 +28,7 @@ import (
 
 	"github.com/regiond/regiond/grpcapi"
 	"github.com/regiond/regiond/grpcapi/rls"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
@@ -40,6 +41,7 @@ type world struct {
 	conn    *grpc.ClientConn
 	nowUS   int64
 	domain  *rls.Domain
+	tokens  []access.Token // of the callers; nil: everybody may call
 	limiter *limiter.Limiter
 	server  *grpcapi.Server
 	unready atomic.Bool
@@ -101,7 +103,7 @@ func serve(t testing.TB, file string, change func(*region.Domain)) *world {
 	s, err := grpcapi.New(grpcapi.Options{
 		Limiter: w, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
 		Settings: func() *grpcapi.Settings {
-			return &grpcapi.Settings{Domains: map[string]*rls.Domain{"edge": w.domain}, Headers: quota.Headers{Format: quota.Draft11}}
+			return &grpcapi.Settings{Domains: map[string]*rls.Domain{"edge": w.domain}, Headers: quota.Headers{Format: quota.Draft11}, Access: access.Access{Tokens: w.tokens}}
 		},
 		Ready: func() (bool, []string) { return !w.unready.Load(), nil }, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
 	})
