@@ -6,8 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/regiond/regiond/test/chaos/traffic"
@@ -27,17 +26,16 @@ const (
 	// The usual requests meet the slow Redis first. When it becomes ten times slower under full load, the checks under way
 	// take longer than regiond waits for a dead Redis.
 	usualFor = 500 * time.Millisecond
-	// Enough callers that Redis never waits for one, for long enough to know its speed. It is measured when they have warmed
-	// up, by the fastest part of a second: in a slower one the machine held Redis up.
+	// Enough callers that Redis never waits for one, for long enough to know its speed; it is
+	// measured when they have warmed up.
 	saturatingCallers = 8
 	warmUp            = 500 * time.Millisecond
-	partOfSecond      = 250 * time.Millisecond
 	saturatingFor     = warmUp + time.Second
 )
 
 // Overload is a region's Redis throttled and asked for more than it can do.
 type Overload struct {
-	// Capacity is how many checks a second it decided at most when asked in a closed loop.
+	// Capacity is how many checks a second it decided when asked in a closed loop.
 	Capacity int
 	// Began is when it was throttled, and Full when the open loop began.
 	Began, Full time.Duration
@@ -65,21 +63,43 @@ func (w *World) Overload(name string) (*Overload, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), saturatingFor)
 	load.Saturate(ctx, to, saturatingCallers)
 	cancel()
-	records := w.History.Records()
-	decided := map[time.Duration]int{}
-	for i := range records {
-		if r := &records[i]; r.Batch && r.Return > saturated+warmUp && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
-			decided[(r.Return-saturated-warmUp)/partOfSecond]++
-		}
-	}
-	o.Capacity = slices.Max(append(slices.Collect(maps.Values(decided)), 0)) * int(time.Second/partOfSecond)
+	o.Capacity = o.decided(saturated + warmUp)
 	o.Full = w.History.Note(fmt.Sprintf("it decides %d checks a second, %d times as many are sent", o.Capacity, crowdTimes))
 	ctx, o.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(o.done)
-		load.Crowd(ctx, to, float64(crowdTimes*o.Capacity))
+		o.crowd(ctx, load, to)
 	}()
 	return o, nil
+}
+
+// decided is how many checks of batches were decided since then, in a second.
+func (o *Overload) decided(since time.Duration) int {
+	n := 0
+	records := o.w.History.Records()
+	for i := range records {
+		if r := &records[i]; r.Batch && r.Call > since && (r.Answer.Basis == "exact" || r.Answer.Basis == "estimate") {
+			n++
+		}
+	}
+	return int(time.Duration(n) * time.Second / (o.w.History.Now() - since))
+}
+
+// crowd sends crowdTimes as much as Redis can do, and more once it decides more than it did while it was measured: the machine
+// may have held it up then.
+func (o *Overload) crowd(ctx context.Context, load traffic.Load, to *traffic.Target) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	sent := 0
+	for can := o.Capacity; ; can = o.decided(o.w.History.Now() - time.Second) {
+		if more := crowdTimes*can - sent; more > 0 {
+			sent += more
+			all.Go(func() { load.Crowd(ctx, to, float64(more)) })
+		}
+		if pause(ctx, time.Second); ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 // End ends it and returns when that was.
