@@ -119,11 +119,16 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	at := a.begin(dynamicMetadata)
 	c.metadata(&a, d, r, v, &merged, headline)
 	a.end(at)
-	if c.span != nil {
-		c.span.SetAttributes(attribute.String("regiond.policy", merged.Policy), attribute.String("regiond.decision", merged.Label()),
-			attribute.String("regiond.basis", v.basis.String()), attribute.String("regiond.mode", v.mode.String()))
-	}
+	c.seen(&merged)
 	return a
+}
+
+// seen adds a decision to the span of the call.
+func (c *call) seen(d *quota.Decision) {
+	if c.span != nil {
+		c.span.SetAttributes(attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", d.Label()),
+			attribute.String("regiond.basis", d.Basis.String()), attribute.String("regiond.mode", d.Mode.String()))
+	}
 }
 
 // deny adds to a refusal who refused, and passes it on to Options.Denied.

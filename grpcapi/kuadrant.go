@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -237,14 +236,6 @@ func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, 
 		h.Charges = append(h.Charges, quota.Charge{Limit: own.rule.Limit, Dimensions: own.dims})
 	}
 	return h, nil
-}
-
-// seen adds a decision to the span of the call.
-func (c *call) seen(d *quota.Decision) {
-	if c.span != nil {
-		c.span.SetAttributes(attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", d.Label()),
-			attribute.String("regiond.basis", d.Basis.String()), attribute.String("regiond.mode", d.Mode.String()))
-	}
 }
 
 // claimError is the status of a reservation that cannot be made, or not be settled.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,13 +16,12 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden is one message as it is on the wire, for ever: processes of different versions
+// sample is one message as it is on the wire, for ever: processes of different versions
 // meet every change here.
-type golden struct {
+type sample struct {
 	name string
 	what string // the comment of the file
 	data []byte
@@ -33,7 +31,7 @@ type golden struct {
 	packed bool
 }
 
-func goldens() []golden {
+func goldens() []sample {
 	changes := usageOf(2, 2)
 	changes.Groups[1].Generations[0] = changes.Groups[1].Bucket*minute + 1 // one after the start, then a day before
 	changes.Groups[1].Generations[1] = midnight - 86_400_000_000
@@ -65,7 +63,7 @@ func goldens() []golden {
 		{Region: "us-east", UpTo: midnight, State: wire.CutDeleted}, {Region: "ap-south", UpTo: midnight + 1},
 	}}
 	top := &wire.Top{From: process("eu-west"), Seq: 48, Sealed: []byte("not looked at here either")}
-	return []golden{
+	return []sample{
 		{"usage_changes", "Two limits with two changed counters each.", wire.Append(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.Append(nil, chunk), chunk, false},
 		{"usage_empty_snapshot", "The snapshot of a region that has admitted nothing.", wire.Append(nil, empty), empty, false},
@@ -113,7 +111,7 @@ func TestGolden(t *testing.T) {
 	for _, g := range goldens() {
 		t.Run(g.name, func(t *testing.T) {
 			file := filepath.Join("testdata", g.name+".golden")
-			if *update {
+			if golden.Updating() {
 				writeGolden(t, file, g)
 			}
 			data := readGolden(t, file)
@@ -168,7 +166,7 @@ func reasonOf(err error) wire.Reason {
 	return ""
 }
 
-func writeGolden(t *testing.T, file string, g golden) {
+func writeGolden(t *testing.T, file string, g sample) {
 	t.Helper()
 	lines := slices.Collect(slices.Chunk([]byte(hex.EncodeToString(g.data)), 64))
 	if err := os.WriteFile(file, slices.Concat([]byte("# "+g.what+"\n"), bytes.Join(lines, []byte("\n")), []byte("\n")), 0o644); err != nil {

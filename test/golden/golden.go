@@ -12,6 +12,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
+// Updating reports whether golden files are written anew, for other forms than Compare knows.
+func Updating() bool { return *update }
+
 // Compare fails where the text is not that of testdata/file. With -update it writes the file.
 func Compare(t *testing.T, file, got string) {
 	t.Helper()

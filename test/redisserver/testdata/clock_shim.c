@@ -11,8 +11,7 @@
  * time while it initialises itself, and an allocation from inside that call
  * recurses (which is why libfaketime cannot start Debian's redis-server). So
  * until the constructor has found libc's clock, the kernel is entered by the raw
- * system call. libc's needs none: a script asks for the time some fifty times, and
- * fifty system calls are as much work again as the script.
+ * system call. libc's needs none, and each command of a script asks for the time.
  *
  * Without CLOCK_OFFSET_FILE, or before the constructor has run, the time is true.
  */
@@ -42,11 +41,11 @@ static const struct page {
 static int (*libc_clock)(clockid_t, struct timespec *); /* NULL until found */
 
 /*
- * The thread that runs commands. jemalloc's sleeps until a time that it reckons from
- * what we say, and the kernel goes by the true clock: with a clock that is behind, it
- * would never sleep. A model of TLS that allocates nothing.
+ * Set in the thread that runs commands alone. jemalloc's own thread sleeps until a time
+ * that it works out from what we say, and the kernel goes by the true clock: with a clock
+ * that is behind, it would never sleep. This model of TLS allocates nothing.
  */
-static __thread int misled __attribute__((tls_model("initial-exec")));
+static __thread int sees_setting __attribute__((tls_model("initial-exec")));
 
 __attribute__((constructor)) static void find_clock_and_page(void) {
 	libc_clock = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
@@ -61,12 +60,12 @@ __attribute__((constructor)) static void find_clock_and_page(void) {
 	if (mapped == MAP_FAILED)
 		return;
 	page = mapped;
-	misled = 1;
+	sees_setting = 1;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts) {
 	int rc = libc_clock != NULL ? libc_clock(clock, ts) : (int)syscall(SYS_clock_gettime, clock, ts);
-	if (rc != 0 || !misled)
+	if (rc != 0 || !sees_setting)
 		return rc;
 	if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)
 		return rc;
