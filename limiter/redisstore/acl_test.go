@@ -67,7 +67,7 @@ func everything(t *testing.T, s *Store) {
 	call := limitertest.CallOf(plan, "acme", 1)
 	call.Counters = plan.AppendCounters(nil, call.Keys, "acme", "standard")
 	untilDecided(t, s, call) // connections by way of a sentinel take longer
-	for i := range 12 { // the log is cut from the fifth on
+	for i := range 12 {      // the log is cut from the fifth on
 		call.Op, call.Cost, call.Record, call.Print = store.OpReport, int64(1+i%2), "", ""
 		if i == 3 {
 			call.Op, call.Record, call.Print = store.OpCheck, "rl:{acme}:i:k", "p"
