@@ -3,6 +3,8 @@ package grpcapi
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -73,6 +75,9 @@ func (c *call) charge(caller *access.Token, r request, p pricing) error {
 	if reason != "" {
 		_, err := c.refuse(r.GetDomain(), reason)
 		return err
+	}
+	if v.unasked { // to let it pass would not charge it
+		return status.Errorf(codes.Unavailable, "nothing was charged: %v", v.reason)
 	}
 	for i := range v.cells {
 		own := &v.cells[i]
@@ -235,6 +240,7 @@ func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, 
 		h.Tenant, h.most = own.tenant, min(h.most, d.Policy().MostHeld(own.rule.Limit))
 		h.Charges = append(h.Charges, quota.Charge{Limit: own.rule.Limit, Dimensions: own.dims})
 	}
+	slices.SortFunc(h.Charges, func(a, b quota.Charge) int { return strings.Compare(a.Limit.Name, b.Limit.Name) }) // an id knows them by their places
 	return h, nil
 }
 

@@ -354,6 +354,53 @@ func TestReserveWithoutAPlace(t *testing.T) {
 	}
 }
 
+// TestCommitInAnotherOrder: who sends the descriptors of a reservation in another order charges the same limits, once, also where one
+// of them has no place for its value.
+func TestCommitInAnotherOrder(t *testing.T) {
+	onBoth(t, tokens, reserving, func(t *testing.T, w *world) {
+		if err := w.limiter.Configure(limiter.Config{
+			Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1, MaxValues: 1,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		user, team := descriptor("user=b"), descriptor("team=x")
+		w.reserve(t, 1, descriptor("user=known"), team)
+		id := w.reserve(t, 400, user, team).GetReservationId()
+		for _, ds := range [][]*common.RateLimitDescriptor{{team, user}, {user, team}} {
+			if !w.commit(t, id, 100, ds...) {
+				t.Error("not released")
+			}
+			w.left(t, "ok: ok/900 ok/3899", user, team)
+		}
+	})
+}
+
+// TestChargesWhileOverloaded: what would not be charged is an error, also where on_overload lets requests pass. A reservation is settled.
+func TestChargesWhileOverloaded(t *testing.T) {
+	for _, mode := range []quota.OverloadMode{quota.OverloadShed, quota.OverloadOpen} {
+		w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.OnOverload = mode })
+		user := []*common.RateLimitDescriptor{descriptor("user=a")}
+		id, most := w.reserve(t, 400, user...).GetReservationId(), w.server.MaxInFlight
+		w.server.MaxInFlight = 0
+		for _, row := range []struct {
+			method  string
+			in, out proto.Message
+		}{
+			{"Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: user, HitsAddend: 10}, &ratelimit.RateLimitResponse{}},
+			{"Commit", &pb.CommitRequest{Domain: "edge", Descriptors: user, ActualAmount: 10}, &pb.CommitResponse{}},
+		} {
+			if err := w.kuadrant(t, row.method, row.in, row.out); status.Code(err) != codes.Unavailable {
+				t.Errorf("%v %s: %v", mode, row.method, err)
+			}
+		}
+		if !w.commit(t, id, 100, user...) {
+			t.Error("not released")
+		}
+		w.server.MaxInFlight = most
+		w.left(t, "ok: ok/900", user...)
+	}
+}
+
 // TestWhoMayReserve: a reserve needs scope check, what charges scope report. A token that is held to other tenants is refused, and
 // charges nothing.
 func TestWhoMayReserve(t *testing.T) {

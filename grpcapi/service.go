@@ -96,7 +96,7 @@ func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing
 	}
 	v = &verdict{}
 	if open {
-		v.basis, v.reason = quota.BasisOpen, quota.ReasonOverloaded
+		v.unasked, v.basis, v.reason = true, quota.BasisOpen, quota.ReasonOverloaded
 	}
 	if open || d == nil {
 		v.cells = make([]cell, len(r.GetDescriptors()))
