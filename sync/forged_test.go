@@ -66,7 +66,7 @@ func TestForgedMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fresh := wire.Append(nil, &wire.Usage{From: eu.self, Seq: us.knows(eu).Seq + 5, Number: 900, TimeUS: eu.timeUS(), Groups: group(eu.cell(1), 900)})
+		fresh := wire.Append(nil, &wire.Usage{Head: wire.Head{From: eu.self, Seq: us.knows(eu).Seq + 5}, Number: 900, TimeUS: eu.timeUS(), Groups: group(eu.cell(1), 900)})
 		subject := meshsync.SubjectUsage + "eu"
 		forged := []meshsync.Message{
 			{Subject: subject, Data: fresh},
@@ -186,7 +186,7 @@ func TestKeysAreReplaced(t *testing.T) {
 		}
 		same(t, w.nodes...)
 		s := secret(t) // of the old key alone
-		us.bus.Inject(meshsync.SubjectHeartbeat+"ap", s.Sign(meshsync.SubjectHeartbeat+"ap", wire.Append(nil, &wire.Heartbeat{From: ap.self, Seq: 1 << 15, TimeUS: ap.timeUS()})))
+		us.bus.Inject(meshsync.SubjectHeartbeat+"ap", s.Sign(meshsync.SubjectHeartbeat+"ap", wire.Append(nil, &wire.Heartbeat{Head: wire.Head{From: ap.self, Seq: 1 << 15}, TimeUS: ap.timeUS()})))
 		sleep(0)
 		if refused := us.counter("regiond.sync.refused", "reason", "mac"); refused != 1 {
 			t.Errorf("a message by the key that is gone: refused %d times", refused)
@@ -201,7 +201,7 @@ func TestOlderVersion(t *testing.T) {
 		eu.carry()
 		sent := eu.spy()
 		for range 30 {
-			b := wire.Append(nil, &wire.Heartbeat{From: quota.Process{Region: "us", Instance: "a", Boot: 1}, Seq: 1, TimeUS: 1})
+			b := wire.Append(nil, &wire.Heartbeat{Head: wire.Head{From: quota.Process{Region: "us", Instance: "a", Boot: 1}, Seq: 1}, TimeUS: 1})
 			b[1] = wire.Version - 1
 			eu.bus.Inject(meshsync.SubjectHeartbeat+"us", b)
 			eu.sendWants(eu.wanted(1))

@@ -36,7 +36,7 @@ func TestForwardedIsIgnoredWhileReceived(t *testing.T) {
 	meet(t, func(_ *world, eu, us, ap *node) {
 		c := eu.cell(77)
 		forward := func() int64 {
-			u := wire.Usage{From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8)}
+			u := wire.Usage{Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8)}
 			ap.inject(meshsync.SubjectUsage+"us", wire.Append(nil, &u))
 			sleep(0)
 			return ap.counters.Snapshot()[c]
@@ -60,7 +60,7 @@ func TestForwardedPathIsIgnored(t *testing.T) {
 		sleep(2 * time.Second)
 		groups := group(c, 600)
 		groups[0].Growth = []uint64{1<<64 - 1<<37, 1<<36 - 1} // all units in the first slot
-		u := wire.Usage{From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: c.Bucket*c.WindowUS + c.WindowUS/2, Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: groups}
+		u := wire.Usage{Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: c.Bucket*c.WindowUS + c.WindowUS/2, Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: groups}
 		ap.inject(meshsync.SubjectUsage+"us", wire.Append(nil, &u))
 		sleep(0)
 		var used [8]int64

@@ -57,12 +57,12 @@ func (r *peerTable) checkNewest(n wire.Numbered) error {
 	r.Lock()
 	defer r.Unlock()
 	kind, _ := kindOf(n)
-	from, seq := n.Head()
-	p := r.find(*from)
-	if p == nil || *seq <= p.newest[kind] {
-		return wire.Refuse(wire.ReasonStale, "%s from %s, boot %d, number %d, which is not newer than the last", kind, from.Instance, from.Boot, *seq)
+	from, seq := n.Author().From, n.Author().Seq
+	p := r.find(from)
+	if p == nil || seq <= p.newest[kind] {
+		return wire.Refuse(wire.ReasonStale, "%s from %s, boot %d, number %d, which is not newer than the last", kind, from.Instance, from.Boot, seq)
 	}
-	p.newest[kind] = *seq
+	p.newest[kind] = seq
 	return nil
 }
 

@@ -64,7 +64,7 @@ func TestAcknowledgementsDoNotGoBack(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {
 		acked := us.knows(eu).AckedAt
 		b := wire.Heartbeat{
-			From: eu.self, Seq: us.knows(eu).Seq + 1, TimeUS: eu.timeUS(),
+			Head: wire.Head{From: eu.self, Seq: us.knows(eu).Seq + 1}, TimeUS: eu.timeUS(),
 			Acks: []wire.Ack{{Process: us.self, Seq: 1, ReceivedUS: 1}},
 		}
 		us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &b))

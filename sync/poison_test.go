@@ -62,12 +62,12 @@ func refusedMessages(eu, us, ap *node) []refused {
 	}
 	c := eu.cell(1)
 	change := func(f func(u *wire.Usage)) []byte {
-		u := wire.Usage{From: eu.self, Seq: seq + 1, Number: 1, TimeUS: eu.timeUS(), Groups: group(c, 900)}
+		u := wire.Usage{Head: wire.Head{From: eu.self, Seq: seq + 1}, Number: 1, TimeUS: eu.timeUS(), Groups: group(c, 900)}
 		f(&u)
 		return wire.Append(nil, &u)
 	}
 	heartbeat := func(f func(b *wire.Heartbeat)) []byte {
-		b := wire.Heartbeat{From: eu.self, Seq: seq + 1, TimeUS: eu.timeUS(), Members: []string{"us"}, Topology: 1}
+		b := wire.Heartbeat{Head: wire.Head{From: eu.self, Seq: seq + 1}, TimeUS: eu.timeUS(), Members: []string{"us"}, Topology: 1}
 		f(&b)
 		return wire.Append(nil, &b)
 	}
@@ -104,7 +104,7 @@ func refusedMessages(eu, us, ap *node) []refused {
 func TestMaxProcesses(t *testing.T) {
 	meet(t, func(_ *world, eu, us, _ *node) {
 		for i := range meshsync.MaxProcesses + 50 {
-			b := wire.Heartbeat{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1, TimeUS: 1}
+			b := wire.Heartbeat{Head: wire.Head{From: quota.Process{Region: "eu", Instance: "x" + string(rune('0'+i%10)) + time.Duration(i).String(), Boot: 5}, Seq: 1}, TimeUS: 1}
 			us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &b))
 		}
 		sleep(0)

@@ -147,8 +147,7 @@ func (m *Mesh) sendUsage(u *wire.Usage, span trace.Span) error {
 // refusal is no gap for peers.
 func (m *Mesh) send(msg wire.Numbered, suffix string, span trace.Span) error {
 	b := &m.outbox
-	from, seq := msg.Head()
-	*from, *seq = m.peers.Self, b.seq+1
+	*msg.Author() = wire.Head{From: m.peers.Self, Seq: b.seq + 1}
 	kind, prefix := kindOf(msg)
 	if err := m.hand(kind, prefix+m.peers.Self.Region+suffix, msg, span); err != nil {
 		return err

@@ -198,16 +198,16 @@ func (m *Mesh) onTop(t *wire.Top) error {
 // those of a duplicate that has not proven that it is present: they may be records of our own
 // former life, sent again by somebody who has no key.
 func (m *Mesh) check(region string, n wire.Numbered, now time.Duration) (ignored bool, err error) {
-	from, seq := n.Head()
+	from, seq := n.Author().From, n.Author().Seq
 	if from.Region != region {
 		return false, wire.Refuse(wire.ReasonAuthor, "the subject is of region %.80q, from.region is %.80q", region, from.Region)
 	}
-	if *from == m.peers.Self {
+	if from == m.peers.Self {
 		return true, nil
 	}
-	present, reason := m.peers.admit(*from, *seq, now)
+	present, reason := m.peers.admit(from, seq, now)
 	if reason != "" {
-		return false, wire.Refuse(reason, "from %s, boot %d, number %d", from.Instance, from.Boot, *seq)
+		return false, wire.Refuse(reason, "from %s, boot %d, number %d", from.Instance, from.Boot, seq)
 	}
 	b, ok := n.(*wire.Heartbeat)
 	return !present && (!ok || !m.proves(b, now)), nil

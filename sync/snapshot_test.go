@@ -118,7 +118,7 @@ func TestOwnStateIsForItsRegion(t *testing.T) {
 	meet(t, func(w *world, eu, us, ap *node) {
 		c := eu.cell(77)
 		ownState := wire.Append(nil, &wire.Usage{
-			From: us.self, Seq: ap.knows(us).Seq + 1, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8),
+			Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8),
 		})
 		us.kill()
 		sleep(oneWay)
@@ -267,7 +267,7 @@ func TestRefusedRequest(t *testing.T) {
 		us := w.newNode("us", "a", 20, 0)
 		us.counters = newCounters(us)
 		us.inject(meshsync.SubjectHeartbeat+"eu", wire.Append(nil, &wire.Heartbeat{
-			From: eu.self, Seq: 1, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
+			Head: wire.Head{From: eu.self, Seq: 1}, TimeUS: eu.timeUS(), Members: []string{"eu"}, Topology: 7,
 		}))
 		us.bus.Down()
 		us.start(us.counters)

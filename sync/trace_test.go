@@ -146,7 +146,7 @@ func TestHeader(t *testing.T) {
 	} {
 		bubble(t, func(w *world) {
 			us := w.joinTraced("us", 2, sdktrace.AlwaysSample())
-			data := wire.Append(nil, &wire.Usage{From: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Seq: 1, Number: 1, TimeUS: us.timeUS()})
+			data := wire.Append(nil, &wire.Usage{Head: wire.Head{From: quota.Process{Region: "eu", Instance: "a", Boot: 1}, Seq: 1}, Number: 1, TimeUS: us.timeUS()})
 			data = secret(t).Sign(meshsync.SubjectUsage+"eu", data)
 			status, peers := codes.Unset, 1
 			if row.data != "" {

@@ -51,7 +51,7 @@ func forge(t *testing.T, bus meshsync.Bus, as *nodeRegion, cluster string, group
 		}
 	}
 	self := quota.Process{Region: as.name, Instance: "hostile", Boot: time.Now().UnixMicro()}
-	m := secret.Sign(meshsync.SubjectUsage+as.name, wire.Append(nil, &wire.Usage{From: self, Seq: 1, Number: 1, TimeUS: now, Groups: groups}))
+	m := secret.Sign(meshsync.SubjectUsage+as.name, wire.Append(nil, &wire.Usage{Head: wire.Head{From: self, Seq: 1}, Number: 1, TimeUS: now, Groups: groups}))
 	if err := bus.Publish(meshsync.SubjectUsage+as.name, m); err != nil {
 		t.Fatal(err)
 	}

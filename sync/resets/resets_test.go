@@ -181,7 +181,7 @@ func TestOrdersAreRepeated(t *testing.T) {
 	deployment(t, func(all []*process) {
 		order := func(id uint64, to *process) {
 			for range 3 {
-				all[1].Receive(&wire.Reset{From: all[0].self, ID: id, Tenant: "acme", To: []quota.Process{to.self}})
+				all[1].Receive(&wire.Reset{Head: wire.Head{From: all[0].self}, ID: id, Tenant: "acme", To: []quota.Process{to.self}})
 				time.Sleep(time.Second)
 			}
 		}
@@ -217,7 +217,7 @@ func TestReturned(t *testing.T) {
 func TestOrdersAreRepeatedAmongMany(t *testing.T) {
 	deployment(t, func(all []*process) {
 		order := func(id uint64) {
-			all[1].Receive(&wire.Reset{From: all[0].self, ID: id, Tenant: "acme", To: []quota.Process{all[1].self}})
+			all[1].Receive(&wire.Reset{Head: wire.Head{From: all[0].self}, ID: id, Tenant: "acme", To: []quota.Process{all[1].self}})
 		}
 		const many = 1100
 		for id := range uint64(many) {

@@ -73,7 +73,7 @@ func TestBytesPerLoan(t *testing.T) {
 		}, 170},
 	} {
 		size := func(n int) float64 {
-			l := wire.Loans{From: process("eu-west"), Seq: 1_000_000}
+			l := wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 1_000_000}}
 			for i := range n {
 				row.add(&l, i)
 			}

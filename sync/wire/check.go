@@ -97,7 +97,7 @@ func (u *Usage) check() error {
 		origin = quota.ValidName(u.Origin)
 	}
 	return cmp.Or(
-		checkHead(u.From, u.Seq),
+		u.checkHead(),
 		within("time_us", u.TimeUS, 1, EndOfTime-1),
 		within("origin_time_us", u.OriginTimeUS, 0, EndOfTime-1),
 		u.Chunk.check(),
@@ -106,8 +106,8 @@ func (u *Usage) check() error {
 		each("groups", u.Groups, (*Group).Check))
 }
 
-func checkHead(from quota.Process, seq uint64) error {
-	return cmp.Or(at("from", checkProcess(&from)), checkNumber("seq", seq))
+func (h *Head) checkHead() error {
+	return cmp.Or(at("from", checkProcess(&h.From)), checkNumber("seq", h.Seq))
 }
 
 func checkNumber(name string, number uint64) error {
@@ -163,7 +163,7 @@ func (g *Group) checkColumns() error {
 func (h *Heartbeat) check() error {
 	seen := make(map[string]bool, len(h.Weights))
 	return cmp.Or(
-		checkHead(h.From, h.Seq),
+		h.checkHead(),
 		within("time_us", h.TimeUS, 1, EndOfTime-1),
 		checkAscending("members", h.Members),
 		within("unsent_ms", h.UnsentMS, 0, EndOfTime/1000),
@@ -186,7 +186,7 @@ func (r *SnapshotRequest) check() error {
 
 func (l *Loans) check() error {
 	return cmp.Or(
-		checkHead(l.From, l.Seq),
+		l.checkHead(),
 		each("wants", l.Wants, (*Want).check),
 		each("grants", l.Grants, func(g *Grant) error {
 			return cmp.Or(checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime), checkLoanTime("request", g.Epoch, g.Time))
@@ -221,7 +221,7 @@ func checkLoanTime(what string, epoch uint32, timeUS int64) error {
 
 func (r *Reset) check() error {
 	return cmp.Or(
-		checkHead(r.From, r.Seq),
+		r.checkHead(),
 		checkNumber("id", r.ID),
 		each("to", r.To, checkProcess),
 		each("cuts", r.Cuts, func(c *Cut) error {
@@ -230,7 +230,7 @@ func (r *Reset) check() error {
 		within("burnt_ms", r.BurntMS, -1, EndOfTime/1000))
 }
 
-func (t *Top) check() error { return checkHead(t.From, t.Seq) }
+func (t *Top) check() error { return t.checkHead() }
 
 func checkAscending(list string, names []string) error {
 	before := ""

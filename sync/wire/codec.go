@@ -118,7 +118,7 @@ func parse(b *pb.Body) (Message, error) {
 	case *pb.Body_TenantReset:
 		return readReset(k.TenantReset), nil
 	case *pb.Body_Top:
-		return &Top{From: toProcess(k.Top.From), Seq: k.Top.Seq, Sealed: k.Top.Sealed}, nil
+		return &Top{Head: Head{toProcess(k.Top.From), k.Top.Seq}, Sealed: k.Top.Sealed}, nil
 	}
 	return nil, Refuse(ReasonMalformed, "its body is %T, which is no kind of message", b.Kind)
 }
@@ -150,7 +150,7 @@ func (u *Usage) body() *pb.Body {
 
 func readUsage(m *pb.Usage) (*Usage, error) {
 	u := &Usage{
-		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs,
+		Head: Head{toProcess(m.From), m.Seq}, TimeUS: m.TimeUs,
 		Origin: m.Origin, OriginTimeUS: m.OriginTimeUs, Number: m.Number,
 		Chunk: Chunk{
 			Snapshot: m.Chunk.GetSnapshot(), Index: m.Chunk.GetIndex(), Count: m.Chunk.GetCount(),
@@ -193,7 +193,7 @@ func (h *Heartbeat) body() *pb.Body {
 
 func readHeartbeat(m *pb.Heartbeat) *Heartbeat {
 	return &Heartbeat{
-		From: toProcess(m.From), Seq: m.Seq, TimeUS: m.TimeUs, Members: m.Members,
+		Head: Head{toProcess(m.From), m.Seq}, TimeUS: m.TimeUs, Members: m.Members,
 		Topology: m.Topology, UnsentMS: m.UnsentMs, Leaving: m.Leaving, Full: m.Full, Key: m.Key, Number: m.Number,
 		Acks:    list(m.Acks, func(a *pb.Ack) Ack { return Ack{toProcess(a.Process), a.Seq, a.ReceivedUs} }),
 		Weights: list(m.Weights, func(w *pb.Weight) quota.Weight { return quota.Weight{Region: w.Region, Weight: w.Weight} }),
@@ -270,7 +270,7 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 		}
 	}
 	l := &Loans{
-		From: from, Seq: m.Seq,
+		Head: Head{from, m.Seq},
 		Wants: list(m.Wants, func(w *pb.Want) Want {
 			return Want{PartitionID: w.Id, Sealed: w.Partition, Want: loan.Want{
 				From: from.Region, Epoch: w.Epoch, Time: at + w.Time, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
@@ -301,7 +301,7 @@ func (r *Reset) body() *pb.Body {
 
 func readReset(m *pb.Reset) *Reset {
 	return &Reset{
-		From: toProcess(m.From), Seq: m.Seq, ID: m.Id, Sealed: m.Tenant, To: list(m.To, toProcess),
+		Head: Head{toProcess(m.From), m.Seq}, ID: m.Id, Sealed: m.Tenant, To: list(m.To, toProcess),
 		Cuts:    list(m.Cuts, func(c *pb.Cut) Cut { return Cut{c.Region, c.UpTo, CutState(min(c.State, uint32(CutReturned)+1))} }),
 		BurntMS: m.BurntMs,
 	}

@@ -51,18 +51,18 @@ func goldens() []sample {
 	keyed := beatOf(1, 0)
 	keyed.Key = wire.NewKey(nil, "prod").Fingerprint()
 	request := &wire.SnapshotRequest{From: process("ap-south"), To: process("eu-west"), Request: 5, Since: 3, OwnState: true, Missing: []string{"eu-west", "us-east"}}
-	wants := &wire.Loans{From: process("eu-west"), Seq: 44, Wants: []wire.Want{wantOf(1, 2), wantOf(2, 0)}}
+	wants := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 44}, Wants: []wire.Want{wantOf(1, 2), wantOf(2, 0)}}
 	wants.Wants[1].Sealed = []byte("not looked at here")
-	large := &wire.Loans{From: process("eu-west"), Seq: 49, Wants: []wire.Want{wantOf(1, 0)}}
+	large := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 49}, Wants: []wire.Want{wantOf(1, 0)}}
 	large.Wants[0].Burnt, large.Wants[0].Cost = true, 25
-	grants := &wire.Loans{From: process("eu-west"), Seq: 45, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
+	grants := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 45}, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
 	grants.Grants[0].New = true
 	future := append([]byte{0x08, wire.Version + 1}, wire.Append(nil, request)[2:]...)
-	deletion := &wire.Reset{From: process("eu-west"), Seq: 46, ID: 0x0123_4567_89ab_cdef, Sealed: []byte("not looked at here"), To: []quota.Process{process("us-east"), process("ap-south")}}
-	deleted := &wire.Reset{From: process("us-east"), Seq: 47, ID: 7, Sealed: []byte("nor here"), Cuts: []wire.Cut{
+	deletion := &wire.Reset{Head: wire.Head{From: process("eu-west"), Seq: 46}, ID: 0x0123_4567_89ab_cdef, Sealed: []byte("not looked at here"), To: []quota.Process{process("us-east"), process("ap-south")}}
+	deleted := &wire.Reset{Head: wire.Head{From: process("us-east"), Seq: 47}, ID: 7, Sealed: []byte("nor here"), Cuts: []wire.Cut{
 		{Region: "us-east", UpTo: midnight, State: wire.CutDeleted}, {Region: "ap-south", UpTo: midnight + 1},
 	}}
-	top := &wire.Top{From: process("eu-west"), Seq: 48, Sealed: []byte("not looked at here either")}
+	top := &wire.Top{Head: wire.Head{From: process("eu-west"), Seq: 48}, Sealed: []byte("not looked at here either")}
 	return []sample{
 		{"usage_changes", "Two limits with two changed counters each.", wire.Append(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.Append(nil, chunk), chunk, false},

@@ -51,15 +51,23 @@ type Message interface {
 // Numbered is a Message that its author numbers: any but a *SnapshotRequest.
 type Numbered interface {
 	Message
-	// Head is where its author and number are.
-	Head() (from *quota.Process, seq *uint64)
+	// Author is the message's own Head, which its author sets.
+	Author() *Head
 }
+
+// Head is the author of a message and its number.
+type Head struct {
+	From quota.Process
+	Seq  uint64 // numbers the author's messages of all kinds from 1
+}
+
+// Author implements Numbered.
+func (h *Head) Author() *Head { return h }
 
 // Usage carries counters: of partitions that changed or, in chunks, what was requested.
 type Usage struct {
-	From   quota.Process
-	Seq    uint64 // numbers the author's messages of all kinds from 1
-	TimeUS int64  // the author's store clock when it was sent
+	Head
+	TimeUS int64 // the author's store clock when it was sent
 	// Origin is empty for the author's own counters. Otherwise the author forwards what it
 	// knows of the counters of this region: to the region itself, which may have lost
 	// them, and to those that do not receive from it.
@@ -109,8 +117,7 @@ type Group struct {
 // Heartbeat reports that a process is alive, from whom it receives and its view of the
 // topology.
 type Heartbeat struct {
-	From     quota.Process
-	Seq      uint64 // as in Usage
+	Head
 	TimeUS   int64
 	Acks     []Ack          // of every other process, siblings too, that it received from lately
 	Members  []string       // the regions that the author would count on and its own, ascending
@@ -144,8 +151,7 @@ type SnapshotRequest struct {
 // Loans carries what regions lend each other. Wants are for all other regions, grants and
 // returns for one. Any of it may be lost, repeated or late.
 type Loans struct {
-	From    quota.Process
-	Seq     uint64 // as in Usage
+	Head
 	Wants   []Want
 	Grants  []Grant
 	Returns []Return
@@ -190,9 +196,8 @@ type Return struct {
 // Reset is about the deletion of a tenant's usage in all regions: who is to delete it, or up
 // to where regions have.
 type Reset struct {
-	From quota.Process
-	Seq  uint64 // as in Usage
-	ID   uint64 // of the call that began it, never 0
+	Head
+	ID uint64 // of the call that began it, never 0
 	// Tenant travels as Sealed, see Secret.
 	Tenant string
 	Sealed []byte
@@ -204,8 +209,7 @@ type Reset struct {
 
 // Top is what a process has counted of whom it denied, and who used most.
 type Top struct {
-	From quota.Process
-	Seq  uint64 // as in Usage
+	Head
 	// Payload travels as Sealed, see Secret.
 	Payload, Sealed []byte
 }
@@ -227,21 +231,6 @@ const (
 	CutDeleted
 	CutReturned // they were deleted and are there again, as after a failover
 )
-
-// Head implements Numbered.
-func (u *Usage) Head() (from *quota.Process, seq *uint64) { return &u.From, &u.Seq }
-
-// Head implements Numbered.
-func (h *Heartbeat) Head() (from *quota.Process, seq *uint64) { return &h.From, &h.Seq }
-
-// Head implements Numbered.
-func (l *Loans) Head() (from *quota.Process, seq *uint64) { return &l.From, &l.Seq }
-
-// Head implements Numbered.
-func (r *Reset) Head() (from *quota.Process, seq *uint64) { return &r.From, &r.Seq }
-
-// Head implements Numbered.
-func (t *Top) Head() (from *quota.Process, seq *uint64) { return &t.From, &t.Seq }
 
 // groupBytes and rowBytes are the most that a group without its rows, and a row, take in
 // a message; the rest of one takes headBytes at most.

@@ -26,7 +26,7 @@ func process(region string) quota.Process {
 // generations of the last two minutes and small units.
 func usageOf(groups, rows int) *wire.Usage {
 	r := rand.New(rand.NewPCG(1, 2))
-	u := &wire.Usage{From: process("eu-west"), Seq: 42, TimeUS: midnight + minute/2, Number: 7}
+	u := &wire.Usage{Head: wire.Head{From: process("eu-west"), Seq: 42}, TimeUS: midnight + minute/2, Number: 7}
 	for i := range groups {
 		g := wire.Group{Limit: fmt.Sprintf("standard.limit-%d", i), WindowUS: minute, Bucket: bucket}
 		for range rows {
@@ -41,7 +41,7 @@ func usageOf(groups, rows int) *wire.Usage {
 
 func beatOf(acks, regions int) *wire.Heartbeat {
 	b := &wire.Heartbeat{
-		From: process("eu-west"), Seq: 43, TimeUS: midnight + 500_000,
+		Head: wire.Head{From: process("eu-west"), Seq: 43}, TimeUS: midnight + 500_000,
 		Topology: 0x0123_4567_89ab_cdef, UnsentMS: 80, Number: 7,
 	}
 	for i := range acks {

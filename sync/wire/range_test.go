@@ -132,7 +132,7 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 	type loans = wire.Loans
 	good := func() *loans {
 		return &loans{
-			From: process("eu-west"), Seq: 1, Wants: []wire.Want{wantOf(1, 0), wantOf(2, 2)},
+			Head: wire.Head{From: process("eu-west"), Seq: 1}, Wants: []wire.Want{wantOf(1, 0), wantOf(2, 2)},
 			Grants: []wire.Grant{grantOf(1)}, Returns: []wire.Return{returnOf(1)},
 		}
 	}
@@ -184,7 +184,7 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 func TestResetsOutOfRangeAreRefused(t *testing.T) {
 	type reset = wire.Reset
 	good := func() *reset {
-		return &reset{From: process("eu"), Seq: 1, ID: 1, To: []quota.Process{process("us")}, Cuts: []wire.Cut{{Region: "ap", UpTo: midnight}}}
+		return &reset{Head: wire.Head{From: process("eu"), Seq: 1}, ID: 1, To: []quota.Process{process("us")}, Cuts: []wire.Cut{{Region: "ap", UpTo: midnight}}}
 	}
 	outOfRange(t, good, []setting[*reset, int64]{
 		{"from: boot_us", func(r *reset, v int64) { r.From.Boot = v }, []int64{0}, nil},
@@ -204,7 +204,7 @@ func TestResetsOutOfRangeAreRefused(t *testing.T) {
 }
 
 func TestTopsOutOfRangeAreRefused(t *testing.T) {
-	good := func() *wire.Top { return &wire.Top{From: process("eu"), Seq: 1, Sealed: []byte("x")} }
+	good := func() *wire.Top { return &wire.Top{Head: wire.Head{From: process("eu"), Seq: 1}, Sealed: []byte("x")} }
 	outOfRange(t, good, []setting[*wire.Top, int64]{
 		{"from: boot_us", func(m *wire.Top, v int64) { m.From.Boot = v }, []int64{0, wire.EndOfTime}, nil},
 		{"seq", func(m *wire.Top, v int64) { m.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},

@@ -35,7 +35,7 @@ func sealedReset(id uint64, tenant string, sealed []byte) *wire.Reset {
 }
 
 func sealedTop(seq uint64, payload, sealed []byte) *wire.Top {
-	return &wire.Top{Seq: seq, Payload: payload, Sealed: sealed}
+	return &wire.Top{Head: wire.Head{Seq: seq}, Payload: payload, Sealed: sealed}
 }
 
 // seal is what a key makes of what is sealed of a message.

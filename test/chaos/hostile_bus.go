@@ -203,7 +203,7 @@ func (w *World) forge(ctx context.Context, nc *nats.Conn, name, key string) erro
 		}{
 			{meshsync.SubjectUsage + name, f.usage(traffic.Quiet, traffic.Ledger)},
 			{meshsync.SubjectHeartbeat + name, f.leave()},
-			{meshsync.SubjectLoan + name + "." + meshsync.EveryRegion, wire.Append(nil, &wire.Loans{From: f.self, Seq: f.next()})},
+			{meshsync.SubjectLoan + name + "." + meshsync.EveryRegion, wire.Append(nil, &wire.Loans{Head: wire.Head{From: f.self, Seq: f.next()}})},
 		} {
 			err = errors.Join(err, nc.Publish(m.subject, f.secret.Sign(m.subject, m.data)))
 		}
@@ -242,7 +242,7 @@ func window(class string) time.Duration {
 // usage claims a million units of the first tenant of each class, in a generation of its own.
 func (f *forger) usage(classes ...string) []byte {
 	now := time.Now().UnixMicro()
-	u := &wire.Usage{From: f.self, Seq: f.next(), TimeUS: now}
+	u := &wire.Usage{Head: wire.Head{From: f.self, Seq: f.next()}, TimeUS: now}
 	u.Number = f.seq
 	for _, class := range classes {
 		length := window(class).Microseconds()
@@ -261,7 +261,7 @@ const claimed = 1_000_000
 // leave ends the region's process.
 func (f *forger) leave() []byte {
 	return wire.Append(nil, &wire.Heartbeat{
-		From: f.self, Seq: f.next(), TimeUS: time.Now().UnixMicro(), Members: []string{f.self.Region}, Leaving: true,
+		Head: wire.Head{From: f.self, Seq: f.next()}, TimeUS: time.Now().UnixMicro(), Members: []string{f.self.Region}, Leaving: true,
 	})
 }
 

@@ -267,10 +267,10 @@ func (w *World) poison(p *process) {
 	}
 	usage := func(u wire.Usage) []byte { return wire.Append(nil, &u) }
 	bad := []meshsync.Message{
-		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
-		{Subject: meshsync.SubjectUsage + p.region.name + "x", Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now})},
-		{Subject: meshsync.SubjectUsage + p.region.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
-		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{From: from, Seq: 1, Number: 1, TimeUS: now, Groups: group(-1)})},
+		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{Head: wire.Head{From: from, Seq: 1}, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
+		{Subject: meshsync.SubjectUsage + p.region.name + "x", Data: usage(wire.Usage{Head: wire.Head{From: from, Seq: 1}, Number: 1, TimeUS: now})},
+		{Subject: meshsync.SubjectUsage + p.region.name, Data: usage(wire.Usage{Head: wire.Head{From: from, Seq: 1}, Number: 1, TimeUS: now, Groups: group(now / 60_000_000)})},
+		{Subject: meshsync.SubjectUsage + author.name, Data: usage(wire.Usage{Head: wire.Head{From: from, Seq: 1}, Number: 1, TimeUS: now, Groups: group(-1)})},
 	}
 	names := []string{"BUS-6 rejection", "BUS-9 author", "BUS-9 author", "BUS-8 range"}
 	for i, m := range bad {
