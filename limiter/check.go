@@ -121,8 +121,8 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 // another ceiling, under which it is asked once more.
 func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time) {
 	generation := l.denyCache.current()
-	lost := l.askOnce(ctx, queries, calls, verdicts, sent, generation)
-	if lost == 0 {
+	again := l.askOnce(ctx, queries, calls, verdicts, sent, generation)
+	if again == 0 {
 		return
 	}
 	for i := range queries {
@@ -135,7 +135,7 @@ func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.C
 		}
 	}
 	// Calls of before may still be read.
-	l.askOnce(ctx, queries, make([]store.Call, 0, lost), make([]store.Verdict, lost), sent, generation)
+	l.askOnce(ctx, queries, make([]store.Call, 0, again), make([]store.Verdict, again), sent, generation)
 	for i := range queries {
 		if q := &queries[i]; q.asks {
 			q.out.Decision, q.out.Err = l.fallback(ctx, q, errLost, errLost)
@@ -145,11 +145,11 @@ func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.C
 
 var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits")}
 
-// askOnce asks the store about the queries that ask, and returns how many have ceilings that rest on what it has lost. These
-// ask again.
+// askOnce asks the store about the queries that ask, and returns how many have to ask again: their ceilings rest on
+// what it has lost, or the number of their reservation is taken.
 func (l *Limiter) askOnce(
 	ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time, generation int64,
-) (lost int) {
+) (again int) {
 	for i := range queries {
 		if queries[i].asks {
 			calls = append(calls, queries[i].call)
@@ -172,11 +172,11 @@ func (l *Limiter) askOnce(
 		case v.Err == nil && v.Outcome == store.Lost:
 			q.publishUsage(ctx, v)
 			q.asks = true
-			lost++
+			again++
 		case v.Err == nil && v.Outcome == store.Taken:
 			q.planHold()
 			q.asks = true
-			lost++
+			again++
 		case v.Err == nil && v.Outcome == store.Reused:
 			o.Err = errReused()
 		case v.Err == nil && v.Outcome != 0 && q.hold.ticket != nil:
@@ -189,7 +189,7 @@ func (l *Limiter) askOnce(
 			o.Decision, o.Err = l.fallback(ctx, q, v.Err, e)
 		}
 	}
-	return lost
+	return again
 }
 
 func errReused() error {
@@ -238,7 +238,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *sto
 
 // decision converts a verdict under ceilings into a decision. The Retry-After of each limit
 // that denies is the store's: fits_log and judge in redisstore/lua, judge in memstore.
-// shortenRetryAfter may shorten that of a global limit.
+// showClosed may lengthen that of a bounded limit, shortenRetryAfter may shorten that of a global one.
 func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	plan, limits := q.limits.keys, v.Limits
 	if a := v.Earlier; a != nil {

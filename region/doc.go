@@ -6,7 +6,7 @@
 //
 // A region that falls silent takes this way to a smaller ceiling here:
 //
-//	sync/peertable.go     each message of a process sets ReceivedAt of its entry     every 500 ms
+//	sync/peertable.go     each usage or heartbeat of a process sets its ReceivedAt   every 500 ms
 //	members/judge.go      Judge: a process without one for SilentAfter is silent,    1.3 s
 //	                      dead if gossip (of a sibling: the store) says so too;
 //	                      a dead process does not count, a silent one does
