@@ -162,10 +162,8 @@ func (l *Ledger) Sweep() {
 	if p.stats == nil {
 		p.left, p.stats = math.MaxInt, limitStats{}
 	}
-	var done []finished
 	for visited := 0; p.left > 0 && visited < sweepMost; visited += sliceSeries {
-		p.left, done = l.sweepSlice(&l.shards[p.shard], p.left, done[:0], p.stats)
-		l.report(done)
+		p.left = l.sweepSlice(&l.shards[p.shard], p.left, p.stats)
 	}
 	if p.left > 0 {
 		return
@@ -181,7 +179,7 @@ func (l *Ledger) Sweep() {
 
 // sweepSlice sweeps the last of the shard's first so many series, adds what stays to
 // stats, and returns how many are left.
-func (l *Ledger) sweepSlice(sh *shard, left int, done []finished, stats limitStats) (int, []finished) {
+func (l *Ledger) sweepSlice(sh *shard, left int, stats limitStats) int {
 	nowUS := l.nowUS()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -189,12 +187,12 @@ func (l *Ledger) sweepSlice(sh *shard, left int, done []finished, stats limitSta
 	for end := max(0, left-sliceSeries); left > end; {
 		left--
 		s := &sh.all[left]
-		done = l.finish(sh, s, nowUS, done)
+		l.finish(sh, s, nowUS)
 		if len(s.peers) == 0 && s.own == nil {
 			l.close(sh, uint32(left)+1)
 			continue
 		}
 		stats.count(s, l.mostOf(s.limit.name), nowUS)
 	}
-	return left, done
+	return left
 }

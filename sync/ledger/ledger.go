@@ -39,9 +39,9 @@ type Options struct {
 	// Now is this process's monotonic clock, not negative. Safe for concurrent use,
 	// and fast: every Record calls it.
 	Now func() time.Duration
-	// Limit gives L of a limit "<policy>.<limit>" in the configuration in force. It
-	// is called by Sweep, Fold, Record and Local once for each window that ended,
-	// under no lock. Safe for concurrent use.
+	// Limit gives L of a limit "<policy>.<limit>" in the configuration in force. Sweep, Fold,
+	// Record and Local call it when windows of a series end, under a lock: it must not wait,
+	// nor call the Ledger. Safe for concurrent use.
 	Limit func(name string) (units int64, ok bool)
 	// Regions is R, how many regions the topology has; with 1 nothing is published.
 	// Safe for concurrent use, and fast: every Record calls it.
@@ -61,8 +61,8 @@ type Options struct {
 	// Lost is called when our store is found to have lost what it held, last seen at a TIME of it. It is called under
 	// a lock, so it must not wait; it may be nil.
 	Lost func(thereUS int64)
-	// Returned is called when what a reset of a tenant had deleted is found in our store
-	// again; its cuts have changed. It may be called as Limit is, and may be nil.
+	// Returned is called by Record, under no lock, when what a reset of a tenant had deleted is
+	// found in our store again; its cuts have changed. It may be nil.
 	Returned func(tenant string)
 	// Meter makes the instruments; nil means there are none.
 	Meter metric.Meter
@@ -154,10 +154,10 @@ func (l *Ledger) mostOf(limit string) int64 {
 	return math.MaxInt64
 }
 
-// turnedAway notes that a counter with this window found no room.
-func (l *Ledger) turnedAway(windowUS, nowUS int64) {
+// turnedAway notes that a counter found no room.
+func (l *Ledger) turnedAway(u *update) {
 	l.metrics.turned.Add(1)
-	until := nowUS + 2*windowUS
+	until := u.nowUS + 2*u.limit.windowUS
 	for old := l.fullUntil.Load(); old < until && !l.fullUntil.CompareAndSwap(old, until); {
 		old = l.fullUntil.Load()
 	}

@@ -5,18 +5,25 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/test/meshtest"
 )
 
-// TestManyAtOnce: everything is called by many at once while windows end. What the
-// callers wrote last and what others were given last is what is held, and all that
+// TestManyAtOnce: everything is called by many at once while windows end, which Overshoot
+// receives under a lock, and while instruments are read. What the callers wrote last and what others were given last is what is held, and all that
 // was written came out of the outbox.
 func TestManyAtOnce(t *testing.T) {
 	const writers, rounds, series = 4, 300, 100
 	clock := &fakeClock{}
-	l := newLedger(t, clock, func(o *ledger.Options) { o.Overshoot = func(string, int64, int64) {} })
+	reader := metric.NewManualReader()
+	meter := metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+	overshoot := ledger.NewOvershoot(instruments.On(meter))
+	l := newLedger(t, clock, func(o *ledger.Options) { o.Meter, o.Overshoot = meter, overshoot.Window })
 	brief := ledger.Series{Limit: "a.brief", Units: 50, WindowUS: 2_000_000}
 	lasting := pairLimit
 
@@ -66,10 +73,26 @@ func TestManyAtOnce(t *testing.T) {
 			l.Full()
 		}
 	})
+	others.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := reader.Collect(t.Context(), &metricdata.ResourceMetrics{}); err != nil {
+				t.Error(err)
+			}
+			overshoot.Take()
+		}
+	})
 	wg.Wait()
 	close(stop)
 	others.Wait()
 	for publish(true) {
+	}
+	if len(overshoot.Worst()) == 0 {
+		t.Error("no window ended")
 	}
 	checkLasting(t, l, "us-east", writers*series, rounds-series)
 	checkLasting(t, l, "eu-west", writers*series, rounds-series)

@@ -92,22 +92,20 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 		l.observe(u.sh.at(p), u.nowUS, u.generation, u.clockUS)
 	}
 	u.sh.mu.Unlock()
-	l.report(u.done)
 	if becameUrgent {
 		signal.Send(l.urgent)
 	}
 }
 
-// update names a counter of our own that is to change.
+// update names a counter that is to change.
 type update struct {
 	sh                 *shard
 	id                 uint64
 	limit              limitKey
 	bucket, generation int64
-	clockUS            int64 // the store's TIME at nowUS of our clock
+	clockUS            int64 // the region's store's TIME at nowUS of our clock
 	nowUS, began       int64 // began is when the bucket did, by our clock
 	stored             bool  // the store holds the counter
-	done               []finished
 }
 
 // update fills in what needs no lock, and reports whether it makes sense.
@@ -160,15 +158,12 @@ func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
 	if u.yetToCome() {
 		return nil, nil
 	}
-	p := l.open(u.sh, u.id, &u.limit)
+	p := l.open(u)
 	if p == 0 {
-		l.turnedAway(u.limit.windowUS, u.nowUS)
 		return nil, nil
 	}
 	s := u.sh.at(p)
-	u.done = l.finish(u.sh, s, u.nowUS, u.done)
-	if n >= maxCounters || !l.reserve() {
-		l.turnedAway(u.limit.windowUS, u.nowUS)
+	if !l.reserve(u, s, n) {
 		return s.own, nil
 	}
 	if s.own == nil {

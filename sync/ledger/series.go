@@ -235,22 +235,20 @@ func (sh *shard) find(id uint64, k *limitKey) uint32 {
 }
 
 // open finds or makes a series; 0 when there is no room for another.
-func (l *Ledger) open(sh *shard, id uint64, k *limitKey) uint32 {
-	if p := sh.find(id, k); p != 0 {
+func (l *Ledger) open(u *update) uint32 {
+	if p := u.sh.find(u.id, &u.limit); p != 0 {
 		return p
 	}
-	if l.series.Add(1) > int64(l.o.MaxSeries) {
-		l.series.Add(-1)
-		return 0
+	if l.series.Add(1) <= int64(l.o.MaxSeries) {
+		if m := l.limits.acquire(&u.limit); m != nil {
+			u.sh.all = append(u.sh.all, series{id: u.id, limit: m, next: u.sh.first[u.id]})
+			u.sh.first[u.id] = uint32(len(u.sh.all))
+			return u.sh.first[u.id]
+		}
 	}
-	m := l.limits.acquire(k)
-	if m == nil {
-		l.series.Add(-1)
-		return 0
-	}
-	sh.all = append(sh.all, series{id: id, limit: m, next: sh.first[id]})
-	sh.first[id] = uint32(len(sh.all))
-	return sh.first[id]
+	l.series.Add(-1)
+	l.turnedAway(u)
+	return 0
 }
 
 // close removes the series at a place, which has no counters. The last one moves there.
@@ -287,13 +285,17 @@ func (sh *shard) relink(id uint64, from, to uint32) {
 	before.next = to
 }
 
-// reserve takes the room of one more counter.
-func (l *Ledger) reserve() bool {
-	if l.counters.Add(1) > int64(l.o.MaxSeries)*countersPerSeries {
+// reserve takes the room of one more counter in a series that has n of the region, after freeing what is over.
+func (l *Ledger) reserve(u *update, s *series, n int) bool {
+	l.finish(u.sh, s, u.nowUS)
+	if n < maxCounters {
+		if l.counters.Add(1) <= int64(l.o.MaxSeries)*countersPerSeries {
+			return true
+		}
 		l.counters.Add(-1)
-		return false
 	}
-	return true
+	l.turnedAway(u)
+	return false
 }
 
 // window is what a series holds in one aligned window, which is a bucket of each region.
@@ -305,31 +307,22 @@ type window struct {
 	repeated bool
 }
 
-// finished is an aligned window that is over, and the global count it came to.
-type finished struct {
-	limit string
-	units int64
-}
-
 // finish frees the aligned windows of a series in which every region's counters are
-// over, and appends their counts to done.
-func (l *Ledger) finish(sh *shard, s *series, nowUS int64, done []finished) []finished {
+// over, and reports them to Overshoot.
+func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 	over := sh.windowsOver(s, l.mostOf(s.limit.name), nowUS)
 	if len(over) == 0 {
-		return done
+		return
 	}
 	l.drop(sh, s, func(_ int, _, bucket int64) bool {
 		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
 	})
-	if l.o.Overshoot != nil {
-		for _, w := range over {
-			if w.repeated {
-				continue
-			}
-			done = append(done, finished{limit: s.limit.name, units: w.units})
+	units, inForce := l.o.Limit(s.limit.name)
+	for _, w := range over {
+		if l.o.Overshoot != nil && inForce && !w.repeated {
+			l.o.Overshoot(s.limit.name, w.units, units)
 		}
 	}
-	return done
 }
 
 // drop frees the counters of a series that are gone.
@@ -386,13 +379,4 @@ func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 		n++
 	}
 	return slices.DeleteFunc(all[:n], func(w window) bool { return !w.over })
-}
-
-// report calls Overshoot for finished windows. No lock is held.
-func (l *Ledger) report(done []finished) {
-	for _, f := range done {
-		if units, ok := l.o.Limit(f.limit); ok {
-			l.o.Overshoot(f.limit, f.units, units)
-		}
-	}
 }
