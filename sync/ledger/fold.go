@@ -14,8 +14,8 @@ const (
 	foldSlice = 64
 )
 
-// Fold merges a message: what a region has admitted. author is the region,
-// clockUS its store clock at the moment at of ours. It takes all or, with a
+// Fold merges a message that wire.Decode returned: what a region has admitted. author is the
+// region, clockUS its store clock at the moment at of ours. It takes all or, with a
 // *wire.Error, nothing; but counters that are over by that clock are skipped, since a
 // late message is not a bad one, and those that find no room are turned away.
 //
@@ -45,11 +45,6 @@ func (l *Ledger) fold(f *fold, clockUS int64, at time.Duration, groups []wire.Gr
 	f.clockUS, f.nowUS = clockUS, at.Microseconds()
 	if f.clockUS < 0 || f.clockUS >= maxUS {
 		return wire.Refuse(wire.ReasonRange, "the clock of %s shows %d µs, which is no time", f.author, f.clockUS)
-	}
-	for i := range groups {
-		if err := groups[i].Check(); err != nil {
-			return wire.Refuse(wire.ReasonRange, "%w", err)
-		}
 	}
 	if f.region = l.Region(f.author); f.region < 0 {
 		return wire.Refuse(wire.ReasonRegions, "region %s is one more than the %d that a process can know", f.author, MaxRegions)

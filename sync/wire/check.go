@@ -42,9 +42,6 @@ func (c counts) check(m protoreflect.MessageDescriptor, data []byte) error {
 			}
 		}
 	}
-	if n := c["ids"]; c["generations"] != n || c["units"] != n {
-		return Refuse(ReasonMalformed, "columns differ in length: %d ids, %d generations, %d units", n, c["generations"], c["units"])
-	}
 	return nil
 }
 
@@ -103,7 +100,7 @@ func (u *Usage) check() error {
 		u.Chunk.check(),
 		at("origin", origin),
 		number,
-		each("groups", u.Groups, (*Group).Check))
+		each("groups", u.Groups, (*Group).check))
 }
 
 func (h *Head) checkHead() error {
@@ -139,25 +136,15 @@ func (c *Chunk) check() error {
 	})
 }
 
-// Check reports what is wrong with a group: columns of different length, or a value out of its range.
-func (g *Group) Check() error {
+func (g *Group) check() error {
 	policy, limit, _ := strings.Cut(g.Limit, ".")
 	return cmp.Or(
-		g.checkColumns(),
 		at("limit", cmp.Or(quota.ValidName(policy), quota.ValidName(limit))),
 		within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()),
 		// The start of the bucket is below the end of time; the product is not formed.
 		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS)),
 		eachWithin("generations", g.Generations, 1, EndOfTime),
 		eachWithin("units", g.Units, 0, quota.MaxCounter))
-}
-
-func (g *Group) checkColumns() error {
-	if n := len(g.IDs); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != growthSize*n {
-		return fmt.Errorf("columns of different length: %d ids, %d generations, %d units, %d of growth",
-			n, len(g.Generations), len(g.Units), len(g.Growth))
-	}
-	return nil
 }
 
 func (h *Heartbeat) check() error {

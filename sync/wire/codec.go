@@ -162,6 +162,10 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 		if g.BucketUs != g.WindowUs {
 			return nil, Refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
 		}
+		if n := len(g.Ids); len(g.Generations) != n || len(g.Units) != n || len(g.Growth) != 0 && len(g.Growth) != growthSize*n {
+			return nil, Refuse(ReasonMalformed, "groups[%d]: columns of different length: %d ids, %d generations, %d units, %d of growth",
+				i, n, len(g.Generations), len(g.Units), len(g.Growth))
+		}
 		// Sums that overflow wrap; each of them is a row, which check looks at.
 		before := g.Bucket * g.BucketUs
 		for i, difference := range g.Generations {
@@ -172,10 +176,6 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
 			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
 		})
-		// A column of another wire type was counted, but is an unknown field, and dropped.
-		if err := u.Groups[i].checkColumns(); err != nil {
-			return nil, Refuse(ReasonMalformed, "groups[%d]: %w", i, err)
-		}
 	}
 	return u, nil
 }

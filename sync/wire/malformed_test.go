@@ -101,6 +101,7 @@ func malformedRows() []badRow {
 		{"more ids than units", usage(columns(two, []byte{0, 0}, []byte{1})), malformed, "2 ids, 2 generations, 1 units"},
 		{"fewer generations", usage(columns(two, []byte{0}, []byte{1, 1})), malformed, "2 ids, 1 generations, 2 units"},
 		{"more generations", usage(columns(one, []byte{0, 0}, []byte{1})), malformed, "1 ids, 2 generations, 1 units"},
+		{"one word of growth", usage(group(nested(5, one), nested(6, []byte{0}), nested(7, []byte{1}), nested(8, one))), malformed, "1 of growth"},
 		{"columns of another wire type", usage(group(nested(5, one), claim32(6), claim32(7))), malformed, "1 ids, 0 generations, 0 units"},
 		{"a column cut off", usage(columns(one, []byte{0}, []byte{1, 0x80})), malformed, "invalid wire-format"},
 		{"units of eleven bytes", usage(columns(one, []byte{0}, tooLong)), malformed, "invalid wire-format"},
