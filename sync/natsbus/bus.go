@@ -38,8 +38,6 @@ var (
 	ErrDisconnected = errors.New("not connected to NATS")
 	// ErrFull means that the socket is slower than we publish.
 	ErrFull = errors.New("too much is waiting for the connection to NATS")
-	// ErrTooLarge means more bytes than the server takes: sync.ErrTooLarge.
-	ErrTooLarge = meshsync.ErrTooLarge
 )
 
 // Bus is a sync.Bus over core NATS. All its methods are safe for concurrent use; none but
@@ -93,7 +91,7 @@ func New(opts Options) (*Bus, error) {
 }
 
 // Publish queues a message and returns at once. Its errors are ErrDisconnected, ErrFull
-// and ErrTooLarge; each is counted. Neither data nor header is kept.
+// and sync.ErrTooLarge; each is counted. Neither data nor header is kept.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
 	m := meshsync.Message{Subject: subject, Data: data, Header: header}
 	limit, n := b.limit.Load(), size(m)
@@ -103,7 +101,7 @@ func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) err
 		return ErrDisconnected
 	case n-int64(len(subject)) > limit:
 		b.metrics.drop(dropTooLarge, 1)
-		return ErrTooLarge
+		return meshsync.ErrTooLarge
 	}
 	if b.queued.Add(n) <= QueueBytes {
 		m.Data, m.Header = bytes.Clone(data), slices.Clone(header)

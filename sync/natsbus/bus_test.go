@@ -268,13 +268,13 @@ func TestPublishRefuses(t *testing.T) {
 	if got := c.of("regiond.bus.connected", ""); got != 1 {
 		t.Errorf("regiond.bus.connected is %d", got)
 	}
-	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage+1)); !errors.Is(err, natsbus.ErrTooLarge) {
+	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage+1)); !errors.Is(err, meshsync.ErrTooLarge) {
 		t.Errorf("Publish of too much: %v, want ErrTooLarge", err)
 	}
 	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage)); err != nil {
 		t.Errorf("Publish of the most: %v", err)
 	}
-	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage), meshsync.Field{Name: "a", Value: "b"}); !errors.Is(err, natsbus.ErrTooLarge) {
+	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage), meshsync.Field{Name: "a", Value: "b"}); !errors.Is(err, meshsync.ErrTooLarge) {
 		t.Errorf("Publish of the most with a header: %v, want ErrTooLarge", err)
 	}
 	stop()
