@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -124,15 +123,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// resolve returns at least one address: of a name, or the address that host is.
 func resolve(ctx context.Context, host string) ([]net.IP, error) {
-	if ip := net.ParseIP(host); ip != nil {
-		return []net.IP{ip}, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
-	ips, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
-	if err == nil && len(ips) == 0 {
-		err = errors.New("no address")
-	}
-	return ips, err
+	return net.DefaultResolver.LookupIP(ctx, "ip", host)
 }

@@ -100,9 +100,7 @@ func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 // DialTimeout opens a stream to ip:port.
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	return (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), "tcp", addr)
 }
 
 // Shutdown closes both ports and waits until what they received is taken. It is called once.
