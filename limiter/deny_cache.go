@@ -83,6 +83,8 @@ func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generatio
 	for i := range limits {
 		most := maxCached
 		switch l := limits[i].Limit; {
+		case l.Refundable: // any process of the region may give units back at any moment
+			most = 0
 		case l.MaxOvershoot > 0 || limits[i].Held > 0:
 			most = maxCachedBounded
 		case l.Scope == quota.ScopeGlobal:

@@ -32,6 +32,12 @@ func (q *query) resolveDomain(op store.Op, overflow *overflow) error {
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a domain", req.Policy)})
 	case len(req.Charges) == 0 || len(req.Charges) > quota.MaxTogether:
 		ms = append(ms, quota.FieldError{Pointer: "/charges", Detail: fmt.Sprintf("one step has between 1 and %d charges", quota.MaxTogether)})
+	case op == store.OpRefund:
+		for i, c := range req.Charges {
+			if !c.Limit.Refundable {
+				ms = append(ms, quota.FieldError{Pointer: fmt.Sprint("/charges/", i), Detail: "is of a limit that takes nothing back"})
+			}
+		}
 	}
 	if len(ms) > 0 {
 		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}

@@ -39,7 +39,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 		return q.again(a, reason)
 	}
 	var d quota.Decision
-	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || mode == quota.FailShare {
+	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || q.call.Op == store.OpRefund || mode == quota.FailShare {
 		var err error
 		if d, err = l.localDecision(ctx, q, op); err != nil {
 			return d, err

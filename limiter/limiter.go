@@ -174,7 +174,7 @@ func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Ou
 
 // Decide answers the questions one after the other, as CheckBatch does.
 func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
-	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport}
+	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport, quota.AskRefund: store.OpRefund}
 	if len(qs) == 1 {
 		d, err := l.one(ctx, qs[0].Request, ops[qs[0].Ask])
 		return []quota.Outcome{{Decision: d, Err: err}}

@@ -113,6 +113,8 @@ func (m *metrics) decided(ctx context.Context, d *quota.Decision, q *query, took
 	case d.Basis == quota.BasisShed:
 	case q.call.Op == store.OpReport:
 		l.decision = "reported"
+	case q.call.Op == store.OpRefund:
+		l.decision = "refunded"
 	case d.Settlement != nil:
 		l.decision = "settled"
 	case d.Reservation != nil && q.hold.ticket != nil:

@@ -282,13 +282,13 @@ func (q *query) tooCostly(op store.Op) error {
 
 // planCall fills in the call of a query that has limits.
 func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
-	if op != store.OpReport {
+	if op != store.OpReport && op != store.OpRefund {
 		if err := q.tooCostly(op); err != nil {
 			return err
 		}
 	}
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
-	tenant, takes := req.Tenant, op != store.OpPeek && (op != store.OpReserve || req.Cost > 0)
+	tenant, takes := req.Tenant, op != store.OpPeek && op != store.OpRefund && (op != store.OpReserve || req.Cost > 0)
 	keys := keysOf(plan, tenant, policy, req)
 	if unlisted && !overflow.admit(keys, plan.TTL(), takes) {
 		q.overflow = true

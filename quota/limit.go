@@ -97,8 +97,11 @@ type Limit struct {
 	// global SlidingLog limits alone.
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
 	Counts       Counts    `yaml:"counts"`
-	By           []string  `yaml:"by"`   // dimensions counted apart, sorted, unique
-	When         []Match   `yaml:"when"` // all must hold, sorted by dimension, unique
+	// Refundable is whether AskRefund may take back what was charged. Other regions keep the most that they received of a
+	// global limit's usage, so none of these is.
+	Refundable bool
+	By         []string `yaml:"by"`   // dimensions counted apart, sorted, unique
+	When       []Match  `yaml:"when"` // all must hold, sorted by dimension, unique
 }
 
 // Holds reports whether reservations hold units of the limit until they are settled.

@@ -54,6 +54,8 @@ const (
 	AskPeek
 	// AskReport charges the cost whatever is left.
 	AskReport
+	// AskRefund takes back the newest units that were charged, up to the cost. All limits of the request are Refundable.
+	AskRefund
 )
 
 // Question is a request, and what to do about it.

@@ -67,6 +67,14 @@ func (b Buckets) Add(units int64) Buckets {
 	return b
 }
 
+// Sub takes back units, the newest first.
+func (b Buckets) Sub(units int64) Buckets {
+	newest := min(units, b.Cur)
+	b.Cur -= newest
+	b.Prev -= min(units-newest, b.Prev)
+	return b
+}
+
 // Fits returns the first time from now on at which cost fits under ceiling, if
 // nothing else is charged; cost must be at most ceiling.
 func (b Buckets) Fits(now, window, ceiling, cost int64) int64 {
@@ -153,6 +161,15 @@ func (v Level) Used() int64 {
 // beyond is forgiven, so that the wait stays below four times the longest drain.
 func (v Level) Add(units, capacity int64) Level {
 	v.Units = min(v.Units+units, 4*capacity)
+	return v
+}
+
+// Sub takes back units.
+func (v Level) Sub(units int64) Level {
+	if units > v.Units {
+		return Level{}
+	}
+	v.Units -= units
 	return v
 }
 

@@ -24,6 +24,7 @@ func RunPrograms(t *testing.T, newStore New) {
 		"waits":   waitProgram,
 		"runs":    runProgram,
 		"charges": chargesProgram,
+		"refunds": refundsProgram,
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept, now := newStore(t)
@@ -229,6 +230,33 @@ func chargesProgram(t *rapid.T, p *pair) {
 		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpCheck, store.OpPeek, store.OpReport}).Draw(t, "op")
 		p.us += genMove(t, limits)
 		p.compare(t, q.chargesCall(p.tenant, op, charges), q.chargesCall(p.tenant, store.OpCheck, charges))
+	}
+}
+
+// refundsProgram takes back what it charged, one value or several at once, some of them equal.
+func refundsProgram(t *rapid.T, p *pair) {
+	l := GenLimit(t, "l")
+	l.By = []string{"v"}
+	limits := []*quota.Limit{l}
+	for range rapid.IntRange(1, 60).Draw(t, "steps") {
+		p.us += genMove(t, limits)
+		op := rapid.SampledFrom([]store.Op{store.OpCheck, store.OpCheck, store.OpReport, store.OpPeek, store.OpRefund, store.OpRefund}).Draw(t, "op")
+		var charges []quota.Charge
+		for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "charges") {
+			cost := rapid.SampledFrom([]int64{1, 1, 1, 2, 3, 7}).Draw(t, "cost")
+			if rapid.IntRange(0, 19).Draw(t, "big") == 0 {
+				cost = rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost")
+			}
+			charges = append(charges, quota.Charge{Limit: l, Cost: cost, Dimensions: quota.Dimensions{
+				{Name: "v", Value: rapid.SampledFrom([]string{"a", "a", "b"}).Draw(t, "value")},
+			}})
+		}
+		q := p.reference.askCharges(charges)
+		c := q.chargesCall(p.tenant, op, charges)
+		if len(charges) == 1 {
+			c.Costs = nil
+		}
+		p.compare(t, c, q.chargesCall(p.tenant, store.OpPeek, charges))
 	}
 }
 

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -187,6 +188,29 @@ func (k *keyState) charge(plan *store.PlannedKey, cost, time int64, coarse bool)
 	k.newest, k.offset = k.clock.Now, k.clock.Offset
 }
 
+// refund takes back the newest units. A log loses what no limit needs any more too, and its newest stamp becomes that of what is
+// left, 0 for nothing: its clock may go back so far.
+func (k *keyState) refund(plan *store.PlannedKey, units int64) {
+	k.offset = k.clock.Offset
+	if k.kind != 'l' {
+		k.bucketsNow, k.levelNow = k.bucketsNow.Sub(units), k.levelNow.Sub(units)
+		k.buckets, k.level, k.window, k.newest = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS(), k.clock.Now
+		return
+	}
+	n := k.needed(plan)
+	k.drop(n.units, k.clock.Now-n.window)
+	k.before = max(k.before, k.total()-n.units)
+	last := k.total() - units // the newest unit that stays
+	end := sort.Search(len(k.log), func(i int) bool { return k.log[i].sum >= last }) + 1
+	if k.newest = 0; last <= k.before {
+		k.log, k.before, k.offset = nil, 0, 0
+		return
+	}
+	k.log = slices.Clone(k.log[:end])
+	k.log[end-1].sum = last
+	k.newest = k.log[end-1].us
+}
+
 // lasts is for how long after a charge an answer can depend on it, µs.
 func (k *keyState) lasts(plan *store.PlannedKey) int64 {
 	ttl := plan.TTL.Microseconds()
@@ -200,8 +224,13 @@ func (k *keyState) lasts(plan *store.PlannedKey) int64 {
 func (k *keyState) append(cost, trim, edge int64) {
 	sum := k.total() + cost
 	k.log = append(k.log, admission{us: k.clock.Now, sum: sum})
-	drop := 0
-	for sum-k.log[drop].sum >= trim || k.log[drop].us <= edge {
+	k.drop(trim, edge)
+}
+
+// drop forgets what append says.
+func (k *keyState) drop(trim, edge int64) {
+	sum, drop := k.total(), 0
+	for drop < len(k.log) && (sum-k.log[drop].sum >= trim || k.log[drop].us <= edge) {
 		drop++
 	}
 	k.before = k.sum(drop)

@@ -91,6 +91,10 @@ func (m *Store) Record(c *store.Call, a *store.Admission) {
 	u := m.lock(c)
 	defer u.unlock()
 	u.load()
+	if u.Op == store.OpRefund {
+		u.refund()
+		return
+	}
 	u.charge()
 	u.popAll()
 	if a != nil {
@@ -245,6 +249,8 @@ func (u *call) decide() store.Verdict {
 		if done, charges := u.settle(); !charges {
 			return done
 		}
+	case store.OpRefund:
+		u.refund()
 	}
 	if u.ceilings, u.from = u.Ceilings, make([]int64, len(u.Plan.Limits)); u.Bounds != nil {
 		u.lower(v.Limits)
@@ -265,7 +271,10 @@ func (u *call) decide() store.Verdict {
 				lv.WaitUS = max(lv.WaitUS, k.holds.ends(1), 1)
 			}
 		}
-		if lv.WaitUS != 0 {
+		switch {
+		case u.Op == store.OpRefund:
+			lv.WaitUS = 0
+		case lv.WaitUS != 0:
 			v.Outcome = store.Denied
 		}
 	}
@@ -598,4 +607,22 @@ func (u *call) charge() bool {
 		u.release()
 	}
 	return true
+}
+
+// refund takes units back from the keys of the call.
+func (u *call) refund() {
+	for i, name := range u.Keys {
+		plan, k := &u.Plan.Keys[i], &u.keys[i]
+		if k.entry.Ends == 0 {
+			continue
+		}
+		switch k.refund(plan, u.Refund(i)); {
+		case k.newest == 0:
+			u.shard.Drop(name)
+			k.entry.Ends = 0
+		case k.kind != 'l':
+			u.keep(name, k.entry, k.lasts(plan))
+		}
+		k.at(plan, u.now)
+	}
 }

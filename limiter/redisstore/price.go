@@ -121,7 +121,7 @@ func weight(c *store.Call) float64 {
 		switch {
 		case k.Kind != 'l':
 			w += 15
-		case c.Cost > 1, c.Costs != nil:
+		case c.Cost > 1, c.Costs != nil, c.Op == store.OpRefund:
 			w += 20
 		default:
 			w += 7

@@ -227,6 +227,8 @@ func opWire(op store.Op) any {
 		return "p"
 	case store.OpReport:
 		return "r"
+	case store.OpRefund:
+		return "f"
 	case store.OpLoans:
 		return "l"
 	case store.OpReserve:

@@ -36,6 +36,9 @@ const (
 	OpSettle Op = 's'
 	// OpExtend has the holds of a reservation end Hold.TTLUS from now.
 	OpExtend Op = 'e'
+	// OpRefund takes the newest units out from under each key, up to the cost. A log has the units of its largest limit at
+	// most: what reports charged beyond is not there to be taken back. No limit of the plan is global.
+	OpRefund Op = 'f'
 )
 
 // OfReservation reports whether a Call with the operation has a Hold.
@@ -96,6 +99,8 @@ const MaxHoldID = 1<<53 - 1
 func (c *Call) Share(key int) (charged, held int64) {
 	k := &c.Plan.Keys[key]
 	switch {
+	case c.Op == OpRefund:
+		return 0, 0
 	case c.Costs != nil:
 		return c.Costs[key], 0
 	case c.Op == OpReserve && k.Kind == 'c':
@@ -108,6 +113,14 @@ func (c *Call) Share(key int) (charged, held int64) {
 		return 0, 0
 	}
 	return c.Cost, 0
+}
+
+// Refund is how many units OpRefund takes back under one of Keys, if there are so many.
+func (c *Call) Refund(key int) int64 {
+	if c.Costs != nil {
+		return c.Costs[key]
+	}
+	return c.Cost
 }
 
 // Outcome of a call in a store. 0 is none: nothing was decided.

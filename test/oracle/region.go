@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
@@ -16,6 +17,8 @@ const (
 	Peek Op = 'p'
 	// Report charges in any case.
 	Report Op = 'r'
+	// Refund takes the newest units back, in any case.
+	Refund Op = 'f'
 )
 
 // Outcome of a Question.
@@ -153,6 +156,8 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	}
 	var settled reservation
 	switch _, taken := r.reservations[q.Hold.Name]; {
+	case q.Op == Refund:
+		return r.refund(time, q)
 	case q.Op == Extend:
 		return r.extend(time, q)
 	case q.Op == Reserve && taken:
@@ -245,6 +250,23 @@ func (r *Region) Decide(time int64, q Question) Answer {
 	return answer
 }
 
+func (r *Region) refund(time int64, q Question) Answer {
+	answer := Answer{Outcome: Admitted}
+	for _, p := range q.Parts {
+		r.partition(p).refund(time, p, cmp.Or(p.Cost, q.Cost))
+	}
+	for _, p := range q.Parts {
+		pt, set := r.partition(p), r.set(p.Name)
+		for _, a := range p.Asks {
+			held := set.held(time)
+			answer.States = append(answer.States, State{
+				Remaining: max(0, a.Ceiling-pt.used(time, a)-held), ResetUS: max(pt.reset(time, a), set.ends(time)), Held: held,
+			})
+		}
+	}
+	return answer
+}
+
 // wait is how long until a cost fits under a limit of a part.
 func (r *Region) wait(time int64, p Part, a Ask, cost int64) int64 {
 	pt := r.partition(p)
@@ -291,6 +313,18 @@ func (pt *partition) charge(time int64, p Part, cost int64) {
 	now, ahead := pt.read(time)
 	pt.usage = pt.usage.under(p.Asks[0].Limit, now).charge(now, pt.counted(now, p, cost))
 	pt.clock = clock{newest: now, ahead: ahead}
+}
+
+func (pt *partition) refund(time int64, p Part, units int64) {
+	if pt.clock.newest == 0 {
+		return
+	}
+	now, ahead := pt.read(time)
+	var newest int64
+	pt.usage, newest = pt.usage.under(p.Asks[0].Limit, now).refund(now, units, p.Asks[0].Limit)
+	if pt.clock = (clock{newest: newest, ahead: ahead}); newest == 0 {
+		pt.clock.ahead = 0
+	}
 }
 
 func (pt *partition) used(time int64, a Ask) int64 {

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -16,6 +17,8 @@ type usage interface {
 	used(t int64) int64
 	// charge is the usage after units more at now.
 	charge(now, units int64) usage
+	// refund is the usage without the newest units at now, and its newest stamp.
+	refund(now, units int64, l *quota.Limit) (usage, int64)
 }
 
 func newUsage(l *quota.Limit) usage {
@@ -47,6 +50,32 @@ func (g log) used(t int64) int64 {
 
 func (g log) charge(now, units int64) usage {
 	return log{all: append(g.all[:len(g.all):len(g.all)], Admission{US: now, Cost: units}), width: g.width}
+}
+
+// refund knows of the limit's newest units that are not outside its window.
+func (g log) refund(now, units int64, l *quota.Limit) (usage, int64) {
+	var known []Admission
+	for i, left := len(g.all)-1, l.Units; i >= 0 && left > 0 && g.all[i].US > now-g.width; i-- {
+		known = slices.Insert(known, 0, Admission{US: g.all[i].US, Cost: min(left, g.all[i].Cost)})
+		left -= known[0].Cost
+	}
+	if known = without(known, units); len(known) == 0 {
+		return log{width: g.width}, 0
+	}
+	return log{all: known, width: g.width}, known[len(known)-1].US
+}
+
+// without is admissions without the newest units.
+func without(all []Admission, units int64) []Admission {
+	all = slices.Clone(all)
+	for n := len(all); units > 0 && n > 0; n = len(all) {
+		part := min(units, all[n-1].Cost)
+		all[n-1].Cost -= part
+		if units -= part; all[n-1].Cost == 0 {
+			all = all[:n-1]
+		}
+	}
+	return all
 }
 
 // window is every admission too, but counts them by aligned buckets of its width.
@@ -91,6 +120,10 @@ func (w window) charge(now, units int64) usage {
 	return window{all: append(w.all[:len(w.all):len(w.all)], Admission{US: now, Cost: units}), width: w.width}
 }
 
+func (w window) refund(now, units int64, _ *quota.Limit) (usage, int64) {
+	return window{all: without(w.all, units), width: w.width}, now
+}
+
 // level is how full a bucket is that drains evenly, as an exact fraction.
 type level struct {
 	units *big.Rat
@@ -127,6 +160,14 @@ func (v level) charge(now, units int64) usage {
 	whole, part := split(v.at(now))
 	u := new(big.Rat).SetInt64(min(whole+units, 4*v.limit.Capacity()))
 	return level{units: u.Add(u, part), us: now, limit: v.limit}
+}
+
+func (v level) refund(now, units int64, _ *quota.Limit) (usage, int64) {
+	left := v.at(now)
+	if left.Sub(left, new(big.Rat).SetInt64(units)); left.Sign() < 0 {
+		left = new(big.Rat)
+	}
+	return level{units: left, us: now, limit: v.limit}, now
 }
 
 // split returns the whole units of r and what is left.

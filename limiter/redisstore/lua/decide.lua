@@ -15,7 +15,7 @@
 --       clock (µs); or '' alone for a plan without bounds.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
---       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'l' loans, cost, fingerprint ('' = none; behind it what
+--       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'f' refund | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal; of 'h' reserve | 's' settle | 'e' extend, whose cost is its amount,
 --       then the name of its id, as in the names of its record and holds, id, ttl, for how long the record is kept, and TIME from which on one that is missing counts as forgotten (µs; 0

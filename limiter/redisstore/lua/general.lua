@@ -3,7 +3,7 @@
 
 local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
-local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, note = note_log }
+local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, refund = refund_log, note = note_log }
 local window, level, held -- made when a plan first asks for them
 
 -- kind_of is the kind of a key.
@@ -104,6 +104,22 @@ local function extend(hold)
   held.extend(hold)
 end
 
+-- refund takes units back from all keys of a check, which then is as a look at what they leave.
+local function refund(plan, first, c, sums)
+  local writes = {}
+  for i = 1, #plan do -- of equal keys the last has the sum of all
+    local key = KEYS[first + i]
+    writes[key] = kind_of(plan[i]).refund(states[key], plan[i], c or sums[i])
+  end
+  for i = 1, #plan do
+    local key = KEYS[first + i]
+    if writes[key] then
+      writes[key]()
+      writes[key], states[key] = nil, kind_of(plan[i]).load(key, plan[i])
+    end
+  end
+end
+
 -- decide reads and validates every key before the first write, so that what fails changes nothing.
 -- Without a cost c, costs is the place before those of its keys in ARGV. ceilings are those of all its limits where one is
 -- global. hold is the reservation of a reserve or a settle.
@@ -138,7 +154,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
       n = n + 1
       local take = takes and takes[i] or c or sums[i]
       -- A settle is not asked: a log has forgotten what is beyond its units, where a cost of 0 might look.
-      local w = op == 's' and 0 or kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
+      local w = (op == 's' or op == 'f') and 0 or kind.fits(s, k[j], ceilings and ceilings[n] or k[j].C, take)
       if w ~= 0 and k.holds then
         local C = uncut and uncut[n] or k[j].C
         w = take > C and -1 or held.fits_later(kind, s, k[j], C, take, k.set, key)
@@ -153,6 +169,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
   for i = 1, op == 'h' and #plan or 0 do
     if plan[i].holds and takes[i] > 0 and held.open(plan[i].set) >= held.most then crowded, fits = true, false end
   end
+  if op == 'f' then refund(plan, first, c, sums) end
   local past = op == 'r' or op == 's' -- the limits, if need be
   local writes = past or op == 'c' or op == 'h' and c > 0
   local charged = past or writes and fits

@@ -237,6 +237,38 @@ local function write_log(s, k, c)
   end
 end
 
+-- refund reads what taking back the newest c units needs, and returns what then does it. What no limit needs any more goes
+-- too, since the clock of a log may go back with its newest stamp.
+local function refund_log(s, k, c)
+  local key = s.key
+  if not s.tail then return function() end end
+  s.size, s.front = s.size or call('LLEN', key), s.front or call('LINDEX', key, '0')
+  local need, window, header = needed(s, k)
+  local edge, first = s.now - window, 0
+  s.head = s.head or stamp_of(key, s.front)
+  if s.newest <= edge then first = s.size elseif s.head <= edge then first = oldest(key, s.head, s.newest, s.size, edge) end
+  first = max(first, place(s, need))
+  local last = c < need and place(s, c) or -1
+  local rest, excess = 0, 0 -- units of the last that stay, units of the first that do not
+  if s.sum and last >= first then rest, excess = units(s, last) - c, max(0, units(s, first) - need) end
+  if rest == 0 then last = last - 1 end
+  if last < first then return function() call('UNLINK', key) end end
+  local function element(i, head, mark)
+    local stamp, before, cost, offset, run = at(s, int(i))
+    local text, skip = int(stamp) .. head, i == first and excess or 0
+    if i == last and rest > 0 then cost = rest end
+    if before then text = text .. ':' .. int(before + skip) .. ':' .. run .. int(cost - skip) end
+    return text .. (mark or offset and '+' .. int(offset) or '')
+  end
+  local tail = element(last, last == first and header or '', mark(s))
+  local front = last > first and element(first, header)
+  return function()
+    call('LTRIM', key, int(first), int(last))
+    call('LSET', key, '-1', tail)
+    if front then call('LSET', key, '0', front) end
+  end
+end
+
 -- note keeps a step of the clock that a denial was the first to see. It charges nothing and moves no counter on: TIME
 -- may yet go back further.
 local function note_log(s)

@@ -78,7 +78,7 @@ local function window_gcra()
       s.cur = window_used(s, was)
       s.start, s.prev = newest - newest % W, 0
     end
-    tick(s, newest, kept, s.start + 2 * W)
+    tick(s, newest, kept, s.cur > 0 and s.start + 2 * W or s.prev > 0 and s.start + W or newest)
     local start = s.now - s.now % W
     if start ~= s.start then
       s.prev, s.cur = start == s.start + W and s.cur or 0, 0
@@ -92,6 +92,15 @@ local function window_gcra()
     s.cur, s.newest = min(s.cur + c, MAX_HELD), s.now
     s.used = window_used(s, k[1].W)
     put(s, k, format('%.0f:%.0f:%.0f:%.0f:%.0f', k[1].W, s.start, s.prev, s.cur, s.now))
+  end
+
+  -- A refund returns what writes it.
+  local function refund_window(s, k, c)
+    return function()
+      local newest = min(c, s.cur)
+      s.prev, s.cur = s.prev - min(c - newest, s.prev), s.cur - newest
+      if s.text then write_window(s, k, 0) end
+    end
   end
 
   local function level_falls(s, l, room)
@@ -135,6 +144,13 @@ local function window_gcra()
     put(s, k, format('%.0f:%.0f:%.0f:%.0f', k[1].W, s.units, s.frac, s.now))
   end
 
-  return { load = load_window, fits = judge, left = left, reset = reset, write = write_window, note = note },
-    { load = load_level, fits = judge, left = left, reset = reset, write = write_level, note = note }
+  local function refund_level(s, k, c)
+    return function()
+      if c > s.units then s.units, s.frac = 0, 0 else s.units = s.units - c end
+      if s.text then write_level(s, k, 0) end
+    end
+  end
+
+  return { load = load_window, fits = judge, left = left, reset = reset, write = write_window, refund = refund_window, note = note },
+    { load = load_level, fits = judge, left = left, reset = reset, write = write_level, refund = refund_level, note = note }
 end
