@@ -90,9 +90,6 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 		at := a.begin(statuses)
 		own.status(&a, v)
 		a.end(at)
-		if own.free {
-			c.metrics.refunds.Add(1)
-		}
 		if own.state.Limit == nil || own.rule.Shadow {
 			continue
 		}

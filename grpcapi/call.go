@@ -125,10 +125,10 @@ func (c *call) end(err error) {
 const overLimit = "OVER_LIMIT"
 
 type metrics struct {
-	requests         *instruments.CounterOf[answered]
-	refunds, ignored *instruments.Counter
-	duration         metric.Float64Histogram
-	times            map[string][]metric.RecordOption // of duration, by method
+	requests *instruments.CounterOf[answered]
+	ignored  *instruments.Counter
+	duration metric.Float64Histogram
+	times    map[string][]metric.RecordOption // of duration, by method
 }
 
 // answered is a call, and how it ended.
@@ -148,8 +148,6 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 			}),
 		duration: i.Histogram("regiond.grpc.duration", "s", "From the arrival of a gRPC call to its answer.",
 			0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1),
-		refunds: i.Counter("regiond.rls.refunds.ignored", "{descriptor}",
-			"Descriptors with is_negative_hits: nothing is refunded."),
 		ignored: i.Counter("regiond.rls.overrides.ignored", "{request}",
 			"Requests with a limit of their own that did not count."),
 	}, i.Err()

@@ -19,7 +19,7 @@ type cell struct {
 	cost   int64 // with that of its equals
 	ask    quota.Ask
 	first  int  // place of the first of its equals, which is asked for all of them
-	free   bool // it is not denied: nothing is asked of it but how much is left
+	free   bool // it is not denied: it takes units back
 
 	over      bool // under its limit there is no room for the cost
 	undecided bool // the cell is over because nothing could be decided
@@ -87,7 +87,7 @@ func (s *Server) cells(d *rls.Domain, descriptors []*common.RateLimitDescriptor,
 	return cells, ignored
 }
 
-// addUp joins cells that are checked, or looked at, under the same limit and values. What is charged whatever is left is
+// addUp joins cells that are checked, refunded or looked at, under the same limit and values. What is charged whatever is left is
 // charged one after the other, as envoyproxy/ratelimit does.
 func addUp(cells []cell) {
 	for i := range cells {
@@ -99,7 +99,7 @@ func addUp(cells []cell) {
 		c.first = slices.IndexFunc(cells[:i+1], func(o cell) bool {
 			return o.counted() && o.rule == c.rule && o.ask == c.ask && o.free == c.free && o.tenant == c.tenant && slices.Equal(o.dims, c.dims)
 		})
-		if first := &cells[c.first]; c.first < i && c.ask == quota.AskCheck {
+		if first := &cells[c.first]; c.first < i && c.ask != quota.AskPeek {
 			first.cost = min(first.cost+c.cost, quota.MaxUnits)
 		}
 	}
@@ -118,8 +118,11 @@ func (c *cell) price(own *common.RateLimitDescriptor, p pricing) {
 	switch {
 	case p.looks:
 		c.ask, c.cost = quota.AskPeek, 1
-	case own.GetIsNegativeHits() && !p.alone: // what is charged cannot be taken back
-		c.ask, c.cost, c.free = quota.AskPeek, 1, true
+	case own.GetIsNegativeHits() && !p.alone:
+		c.free = true
+		if c.ask = quota.AskRefund; c.cost == 0 {
+			c.ask, c.cost = quota.AskPeek, 1
+		}
 	case c.cost == 0:
 		c.ask, c.cost = quota.AskPeek, 1
 	case p.reports && (p.charge == region.ChargeAlways || p.charge == region.ChargeWeighted && hit != nil):

@@ -54,8 +54,11 @@ func (s *Server) commit(ctx context.Context, r *pb.CommitRequest, unread error) 
 // look answers CheckRateLimit.
 func (c *call) look(caller *access.Token, r *ratelimit.RateLimitRequest) (message, error) {
 	d := c.settings.Domains[r.GetDomain()]
-	v, reason := c.decided(d, caller, r, pricing{looks: true})
-	if reason != "" {
+	v, reason, err := c.decided(d, caller, r, pricing{looks: true})
+	switch {
+	case err != nil:
+		return nil, err
+	case reason != "":
 		return c.refuse(r.GetDomain(), reason)
 	}
 	return c.answer(d, r, v), nil
@@ -71,8 +74,11 @@ func (c *call) report(caller *access.Token, r *ratelimit.RateLimitRequest) (mess
 // charge charges the descriptors of a request whatever is left.
 func (c *call) charge(caller *access.Token, r request, p pricing) error {
 	p.charge, p.reports = region.ChargeAlways, true
-	v, reason := c.decided(c.settings.Domains[r.GetDomain()], caller, r, p)
-	if reason != "" {
+	v, reason, err := c.decided(c.settings.Domains[r.GetDomain()], caller, r, p)
+	switch {
+	case err != nil:
+		return err
+	case reason != "":
 		_, err := c.refuse(r.GetDomain(), reason)
 		return err
 	}
@@ -81,9 +87,6 @@ func (c *call) charge(caller *access.Token, r request, p pricing) error {
 	}
 	for i := range v.cells {
 		own := &v.cells[i]
-		if own.free {
-			c.metrics.refunds.Add(1)
-		}
 		if own.counted() && own.undecided {
 			return status.Errorf(codes.Unavailable, "descriptor %d was not charged: %v", i, v.reason)
 		}

@@ -82,7 +82,7 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 		}
 		c.report = !c.look && (c.report || m.charge == region.ChargeAlways)
 		if d.GetIsNegativeHits() {
-			c.free, c.look, c.report = true, false, false
+			c.free, c.report = true, false
 		}
 	}
 	sum := map[string]uint64{} // of costs, by key and value
@@ -100,17 +100,23 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 		if c.modelRule == nil || c.unlimited {
 			continue
 		}
+		if c.free {
+			if c.over = c.limit == 0; !c.look {
+				m.used[c.under] -= min(m.used[c.under], c.cost)
+			}
+			continue
+		}
 		cost := c.cost
 		switch {
-		case c.look || c.free:
+		case c.look:
 			cost = 1
 		case !c.report:
 			cost = sum[c.under]
 		}
 		c.over = m.used[c.under]+cost > c.limit
 		if c.report { // one after the other
-			m.used[c.under] += c.cost
-			c.left = c.limit - min(c.limit, m.used[c.under])
+			m.used[c.under] = min(c.limit, m.used[c.under]+c.cost)
+			c.left = c.limit - m.used[c.under]
 		}
 		refused = refused || c.denies()
 		if c.quota && !c.shadow && !c.free {
@@ -146,7 +152,7 @@ func (m *model) answer(r *ratelimit.RateLimitRequest) string {
 		case c.report:
 			text += fmt.Sprint(" ok/", c.left)
 		default:
-			text += fmt.Sprint(" ok/", c.limit-m.used[c.under])
+			text += fmt.Sprint(" ok/", c.limit-min(c.limit, m.used[c.under]))
 		}
 	}
 	return text
@@ -168,6 +174,11 @@ var modelRequest = rapid.Custom(func(t *rapid.T) *ratelimit.RateLimitRequest {
 			d.HitsAddend = wrapperspb.UInt64(rapid.Uint64Range(1, 4).Draw(t, "own hits"))
 		case 2:
 			d.IsNegativeHits = true
+			if rapid.Bool().Draw(t, "own refund") {
+				d.HitsAddend = wrapperspb.UInt64(rapid.Uint64Range(1, 4).Draw(t, "refund"))
+			}
+		case 3:
+			d.IsNegativeHits, d.HitsAddend = true, wrapperspb.UInt64(0)
 		}
 		r.Descriptors = append(r.Descriptors, d)
 	}
@@ -199,7 +210,7 @@ func TestModel(t *testing.T) {
 			}
 			m.rules = append(m.rules, r)
 		}
-		w.load(t, m.file(), func(d *region.Domain) { d.Charge = m.charge })
+		w.load(t, m.file(), func(d *region.Domain) { d.Charge, d.Refunds = m.charge, true })
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		var before strings.Builder

@@ -80,19 +80,22 @@ func (c *call) rateLimit(caller *access.Token, r *ratelimit.RateLimitRequest) (m
 	if d != nil {
 		p.charge = d.Charge
 	}
-	v, reason := c.decided(d, caller, r, p)
-	if reason != "" {
+	v, reason, err := c.decided(d, caller, r, p)
+	switch {
+	case err != nil:
+		return nil, err
+	case reason != "":
 		return c.refuse(r.GetDomain(), reason)
 	}
 	return c.answer(d, r, v), nil
 }
 
-// decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; a reason is why
-// nothing was asked.
-func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (v *verdict, reason string) {
+// decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; a reason, or an error, is
+// why nothing was asked.
+func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (v *verdict, reason string, err error) {
 	open, reason := c.crowded(d, r)
 	if reason != "" {
-		return nil, reason
+		return nil, reason, nil
 	}
 	v = &verdict{}
 	if open {
@@ -100,16 +103,36 @@ func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing
 	}
 	if open || d == nil {
 		v.cells = make([]cell, len(r.GetDescriptors()))
-		return v, ""
+		return v, "", nil
 	}
 	v.cells, v.ignored = c.cells(d, r.GetDescriptors(), p)
 	if c.foreign(caller, v.cells) {
-		return nil, reasonTenant
+		return nil, reasonTenant, nil
+	}
+	if err := refundable(v.cells, d, p); err != nil {
+		return nil, "", err
 	}
 	deadline, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
 	defer cancel()
 	c.decide(deadline, d, v)
-	return v, ""
+	return v, "", nil
+}
+
+// refundable is what is wrong with the cells that take units back.
+func refundable(cells []cell, d *rls.Domain, p pricing) error {
+	for i := range cells {
+		switch c := &cells[i]; {
+		case !c.free || !c.counted():
+		case !d.Refunds:
+			return status.Errorf(codes.InvalidArgument,
+				"descriptor %d has is_negative_hits, and domain %s takes no refunds: set refunds: true of it in topology.yaml", i, d.Name)
+		case !c.rule.Limit.Refundable:
+			return status.Errorf(codes.InvalidArgument, "descriptor %d has is_negative_hits: a limit that comes with a request takes no refunds", i)
+		case !p.reports:
+			return status.Errorf(codes.PermissionDenied, "descriptor %d has is_negative_hits, which needs a token with scope report", i)
+		}
+	}
+	return nil
 }
 
 // crowded says why nothing is asked about a request, or that it passes unasked.

@@ -62,6 +62,9 @@ func (t *Topology) canonical() []byte {
 		if d.Metadata {
 			b.WriteString("dynamic_metadata\n")
 		}
+		if d.Refunds {
+			b.WriteString("refunds\n")
+		}
 		if d.MaxTTL > 0 {
 			canonicalReservations(&b, d.MaxTTL, d.MaxHold)
 		}

@@ -64,6 +64,7 @@ type Domain struct {
 	Tenant       []string           `yaml:"tenant"`
 	Charge       Charge             `yaml:"charge"`
 	Overrides    bool               `yaml:"overrides"`        // whether a limit in a request counts
+	Refunds      bool               `yaml:"refunds"`          // whether is_negative_hits takes back what was charged
 	Metadata     bool               `yaml:"dynamic_metadata"` // whether answers repeat the request in their metadata
 	OnPartition  quota.FailMode     `yaml:"on_partition"`
 	OnStoreLoss  quota.FailMode     `yaml:"on_store_loss"`
@@ -139,6 +140,8 @@ func (t *Topology) validateRLS(ps *problems) {
 		ps.uniqueItems("key", d.At+"/tenant", d.Tenant)
 		ps.uniqueItems("file", d.At+"/file", d.Files)
 		ps.when(len(d.Files) == 0, d.At+"/file", "a domain has a file")
+		ps.when(d.Refunds && d.Scope == quota.ScopeGlobal, d.At+"/refunds",
+			"needs scope: region; other regions keep the most that they received of a count, and would not see it fall")
 		switch {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:

@@ -19,6 +19,7 @@ type Domain struct {
 	Tenant    string // whose the requests are that have none of the tenant keys
 	Charge    region.Charge
 	Overrides bool
+	Refunds   bool
 	Metadata  bool // answers repeat the request
 
 	tenants   []string

@@ -81,8 +81,9 @@ func Compile(settings *region.Domain, source []byte) (d *Domain, mistakes, warni
 // them. Without mistakes it returns what to answer by, and as warnings what is decided otherwise than envoyproxy/ratelimit does.
 func CompileFiles(settings *region.Domain, sources []Source) (d *Domain, mistakes, warnings []region.Problem) {
 	d = &Domain{
-		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides, Metadata: settings.Metadata,
-		tenants: settings.Tenant, scope: settings.Scope, overshoot: settings.MaxOvershoot,
+		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides, Refunds: settings.Refunds,
+		Metadata: settings.Metadata,
+		tenants:  settings.Tenant, scope: settings.Scope, overshoot: settings.MaxOvershoot,
 		policy: quota.Policy{
 			Name: policyName(settings.Name), OnPartition: settings.OnPartition, OnStoreLoss: settings.OnStoreLoss,
 			OnOverload: settings.OnOverload, EnforcePercent: -1, MaxTTL: settings.MaxTTL, MaxHold: settings.MaxHold,
@@ -124,8 +125,12 @@ func (c *compiler) read(s *Source) {
 	case file.Domain != c.domain.Name:
 		c.mistake("/domain", "is domain %q, and topology.yaml names it %q", quota.Clip(file.Domain), quota.Clip(c.domain.Name))
 	}
+	refunds := "hits with is_negative_hits are refused without refunds: true"
+	if c.domain.Refunds {
+		refunds = "is_negative_hits takes back the newest hits"
+	}
 	c.warn("", "limits are of sliding windows, where envoyproxy/ratelimit's begin anew with each unit; the descriptors of a request "+
-		"are charged all or none, where its are charged each; hits with is_negative_hits are not given back, and answered OK")
+		"are charged all or none, where its are charged each; %s", refunds)
 	c.descriptors(&c.domain.root, file.Descriptors, "/descriptors", nil)
 	for _, ps := range [][]region.Problem{c.wrong[mistakes:], c.warnings[warnings:]} {
 		slices.SortStableFunc(ps, func(a, b region.Problem) int {
@@ -270,6 +275,7 @@ func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 func (c *compiler) limit(r *Rule, window time.Duration, at string) {
 	l := &quota.Limit{
 		Name: limitName(r.steps), Units: int64(r.PerUnit), Window: window, Scope: c.domain.scope, MaxOvershoot: c.domain.overshoot,
+		Refundable: c.domain.Refunds,
 	}
 	if c.domain.policy.MaxTTL > 0 { // what a reservation holds is its amount
 		l.Counts = quota.CountsTokens
