@@ -1,6 +1,7 @@
 package view
 
 import (
+	"math"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -83,7 +84,7 @@ func (x *limitIndex) largest(l *quota.Limit, now time.Duration) *quota.Limit {
 func (x *limitIndex) most(name string, now time.Duration) int64 {
 	l, ok := x.limits[name]
 	if !ok {
-		return 0
+		return math.MaxInt64 // it may be in force elsewhere
 	}
 	l = x.largest(l, now)
 	if l.Algorithm != quota.SlidingLog {

@@ -97,7 +97,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	}
 	f.limit, f.bucket = limitKey{g.Limit, g.WindowUS}, g.Bucket
 	f.began = place(&f.limit, f.bucket, f.clockUS, f.nowUS)
-	f.most, f.excess = l.mostOf(g.Limit), 0
+	f.most, f.excess = l.o.Most(g.Limit), 0
 	for i := 0; i < len(g.IDs); {
 		f.sh = l.shard(g.IDs[i])
 		f.sh.mu.Lock()

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ const (
 	maxCounters = 256
 )
 
-// Options are what a Ledger needs of the rest. Self, Boot, Now, Limit and Regions are required.
+// Options are what a Ledger needs of the rest. Self, Boot, Now, Limit, Regions and Most are required.
 type Options struct {
 	// Self is our region's name.
 	Self string
@@ -52,10 +51,10 @@ type Options struct {
 	// Overshoot is given the true global count of each aligned window of a series, once
 	// it is over, and L. It is called as Limit is, and may be nil.
 	Overshoot func(limit string, units, limitUnits int64)
-	// Most is how many units one region may admit under a limit in a bucket, 0 for a limit
-	// that is not in force. Of what our region used beyond that nothing is published, so
+	// Most is how many units one region may admit under a limit in a bucket, math.MaxInt64 for
+	// one that is not in force. Of what our region used beyond that nothing is published, so
 	// whoever claims more is not one of ours: Excess is given by how much, each time that a
-	// region claims more, by Fold. Most is called under a lock, so it must not wait. Either may be nil.
+	// region claims more, by Fold; it may be nil. Most is called under a lock, so it must not wait.
 	Most   func(limit string) int64
 	Excess func(region, limit string, units int64)
 	// Lost is called when our store is found to have lost what it held, last seen at a TIME of it. It is called under
@@ -143,16 +142,6 @@ func (l *Ledger) Series() int { return int(l.series.Load()) }
 // Full reports whether something live was turned away for want of room: in the last two
 // of its windows.
 func (l *Ledger) Full() bool { return l.nowUS() < l.fullUntil.Load() }
-
-// mostOf is Most, without an end for a limit of which it is not known.
-func (l *Ledger) mostOf(limit string) int64 {
-	if l.o.Most != nil {
-		if most := l.o.Most(limit); most > 0 {
-			return most
-		}
-	}
-	return math.MaxInt64
-}
 
 // turnedAway notes that a counter found no room.
 func (l *Ledger) turnedAway(u *update) {

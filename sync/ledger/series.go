@@ -310,7 +310,7 @@ type window struct {
 // finish frees the aligned windows of a series in which every region's counters are
 // over, and reports them to Overshoot.
 func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
-	over := sh.windowsOver(s, l.mostOf(s.limit.name), nowUS)
+	over := sh.windowsOver(s, l.o.Most(s.limit.name), nowUS)
 	if len(over) == 0 {
 		return
 	}
