@@ -1,6 +1,7 @@
 package grpcapi
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -29,7 +30,14 @@ const (
 const (
 	reasonBounds = "out_of_bounds"
 	reasonTenant = "foreign_tenant"
+	// reasonTogether is of a reservation: see notTogether.
+	reasonTogether = "not_together"
 )
+
+// notTogether says what the descriptors of a reservation are not.
+func notTogether() string {
+	return fmt.Sprintf("its descriptors must be of one tenant, each under another limit, under at most %d limits", quota.MaxLimits)
+}
 
 // The fields of an envoy.service.ratelimit.v3.RateLimitResponse.
 const (
@@ -49,6 +57,8 @@ func (c *call) refuse(domain, reason string) (message, error) {
 		return nil, status.Error(codes.PermissionDenied, "the token is held to other tenants than that of a descriptor")
 	case reason == reasonBounds:
 		return nil, status.Error(codes.InvalidArgument, "the message is larger than a request may be")
+	case reason == reasonTogether:
+		return nil, status.Error(codes.NotFound, "no reservation has such descriptors: "+notTogether())
 	}
 	return nil, status.Error(codes.Unavailable, "nothing was charged: "+reason)
 }

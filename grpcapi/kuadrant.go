@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -129,7 +130,9 @@ func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, err
 	case h.Charges == nil:
 		return a, nil
 	}
-	h.Reserve, h.TTL = true, ttl.AsDuration()
+	if h.Reserve = true; ttl.AsDuration() > 0 { // 0 is as long as the policy says
+		h.TTL = max(ttl.AsDuration(), time.Millisecond)
+	}
 	h.Cost = int64(min(r.GetAmount(), uint64(h.most))) //nolint:gosec // most is a limit's
 	for i := range h.Charges {
 		h.Charges[i].Cost = max(1, h.Cost)
@@ -208,7 +211,8 @@ type held struct {
 }
 
 // holding reads the descriptors of a reservation: they are of one tenant, and each is under a limit of its own, so that one
-// step of the store holds all or nothing. Limits in shadow mode refuse nothing: beside others they are left out.
+// step of the store holds all or nothing. What an end user sends decides that, as in user=a beside user=b, so others are refused.
+// Limits in shadow mode refuse nothing: beside others they are left out.
 func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, err error) {
 	cells, _ := c.cells(d, r.GetDescriptors(), pricing{looks: true})
 	if c.foreign(caller, cells) {
@@ -230,15 +234,10 @@ func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, 
 		switch {
 		case d.Policy().Reserves() && !own.rule.Limit.Holds():
 			return h, status.Errorf(codes.InvalidArgument, "descriptor %d: a limit that comes with a request takes no reservation", i)
-		case h.Charges != nil && own.tenant != h.Tenant:
-			return h, status.Errorf(codes.InvalidArgument, "descriptor %d is of another tenant: a reservation is of one", i)
-		case len(h.Charges) == quota.MaxLimits:
-			return h, status.Errorf(codes.InvalidArgument, "a reservation is of at most %d limits", quota.MaxLimits)
-		}
-		for n := range h.Charges {
-			if h.Charges[n].Limit == own.rule.Limit {
-				return h, status.Errorf(codes.InvalidArgument, "descriptor %d is under the limit of another", i)
-			}
+		case h.Charges != nil && own.tenant != h.Tenant, len(h.Charges) == quota.MaxLimits,
+			slices.ContainsFunc(h.Charges, func(o quota.Charge) bool { return o.Limit == own.rule.Limit }):
+			c.refusals.Warn("a reservation was refused: "+notTogether(), "domain", d.Name, "descriptor", i, "limit", own.rule.Path)
+			return held{reason: reasonTogether}, nil
 		}
 		h.Tenant, h.most = own.tenant, min(h.most, d.Policy().MostHeld(own.rule.Limit))
 		h.Charges = append(h.Charges, quota.Charge{Limit: own.rule.Limit, Dimensions: own.dims})

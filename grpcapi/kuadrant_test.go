@@ -49,7 +49,9 @@ func (w *world) onRedis(t *testing.T, srv *redisserver.Server) {
 		t.Fatal(err)
 	}
 	limitertest.KeepRunning(t, s)
-	w.limiter, err = limiter.New(limiter.Options{Store: s, Logger: slog.New(slog.DiscardHandler), Config: limiter.Config{
+	seal := limiter.NewSeal()
+	seal.Share([]byte("of all processes"))
+	w.limiter, err = limiter.New(limiter.Options{Store: s, Seal: seal, Logger: slog.New(slog.DiscardHandler), Config: limiter.Config{
 		Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1000, MaxValues: 1000,
 	}})
 	if err != nil {
@@ -458,8 +460,6 @@ func TestMistakesInReservations(t *testing.T) {
 		{"no descriptors", &pb.ReserveRequest{Domain: "edge"}},
 		{"a ttl below 0", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: durationpb.New(-1)}},
 		{"no ttl", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: &durationpb.Duration{Nanos: math.MaxInt32}}},
-		{"two tenants", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a"), descriptor("team=x")}}},
-		{"one limit twice", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("team=x"), descriptor("team=y")}}},
 		{"a limit of its own", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{own}}},
 	} {
 		if err := w.kuadrant(t, "Reserve", row.r, &pb.ReserveResponse{}); status.Code(err) != codes.InvalidArgument {
@@ -474,6 +474,74 @@ func TestMistakesInReservations(t *testing.T) {
 	plain := serve(t, tokens, nil)
 	if err := plain.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Amount: 1}, &pb.ReserveResponse{}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a domain without max_ttl: %v", err)
+	}
+}
+
+// TestReserveOfWhatUsersSend: values decide which descriptors have one limit or another tenant, so none of them makes an error, which
+// a gateway lets pass. Equal ones are one.
+func TestReserveOfWhatUsersSend(t *testing.T) {
+	const file = tokens + `  - {key: path, rate_limit: {unit: minute, requests_per_unit: 1000}}
+  - {key: path, value: /chat/*, rate_limit: {unit: minute, requests_per_unit: 1000}}
+`
+	w := serve(t, file, func(d *region.Domain) { reserving(d); d.Tenant = []string{"user"} })
+	for _, row := range []struct {
+		entries []string
+		want    ratelimit.RateLimitResponse_Code
+	}{
+		{[]string{"user=a", "user=a"}, ratelimit.RateLimitResponse_OK},
+		{[]string{"user=a", "user=b"}, ratelimit.RateLimitResponse_OVER_LIMIT},
+		{[]string{"user=a", "team=x"}, ratelimit.RateLimitResponse_OVER_LIMIT},
+		{[]string{"team=x", "team=x"}, ratelimit.RateLimitResponse_OK},
+		{[]string{"team=x", "team=y"}, ratelimit.RateLimitResponse_OVER_LIMIT},
+		{[]string{"path=/chat/1", "path=/"}, ratelimit.RateLimitResponse_OK},
+		{[]string{"path=/chat/1", "path=/chat/2"}, ratelimit.RateLimitResponse_OVER_LIMIT},
+		{[]string{"path=/a", "path=/b"}, ratelimit.RateLimitResponse_OVER_LIMIT},
+	} {
+		var ds []*common.RateLimitDescriptor
+		for _, e := range row.entries {
+			ds = append(ds, descriptor(e))
+		}
+		a := w.reserve(t, 1, ds...)
+		if a.GetCode() != row.want || (a.GetReservationId() != "") != (row.want == ratelimit.RateLimitResponse_OK) {
+			t.Errorf("%v: %v", row.entries, a)
+		}
+		id := w.reserve(t, 1, descriptor("user=other")).GetReservationId()
+		r := &pb.CommitRequest{Domain: "edge", Descriptors: ds, ReservationId: id, ActualAmount: 5}
+		if err := w.kuadrant(t, "Commit", r, &pb.CommitResponse{}); status.Code(err) != codes.NotFound {
+			t.Errorf("%v commits the reservation of another: %v", row.entries, err)
+		}
+	}
+}
+
+// TestShortestReservation: what lasts less than a millisecond lasts that long.
+func TestShortestReservation(t *testing.T) {
+	w, user := serve(t, tokens, reserving), descriptor("user=a")
+	for _, nanos := range []int32{1, 999, 999_999} {
+		r := &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, Amount: 400, Ttl: &durationpb.Duration{Nanos: nanos}}
+		if err := w.kuadrant(t, "Reserve", r, &pb.ReserveResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		w.left(t, "ok: ok/600", user)
+		w.nowUS += 999
+		w.left(t, "ok: ok/600", user)
+		w.nowUS++
+		w.left(t, "ok: ok/1000", user)
+	}
+}
+
+// TestCommitInAnotherProcess of the region settles what this one holds, once.
+func TestCommitInAnotherProcess(t *testing.T) {
+	srv, user, team := redisserver.Start(t, redisserver.Options{}), descriptor("user=a"), descriptor("team=x")
+	one, other := serve(t, tokens, reserving), serve(t, tokens, reserving)
+	one.onRedis(t, srv)
+	other.onRedis(t, srv)
+	id := one.reserve(t, 400, user, team).GetReservationId()
+	other.left(t, "ok: ok/600 ok/3600", user, team)
+	for _, w := range []*world{other, one, other} {
+		if !w.commit(t, id, 150, team, user) {
+			t.Error("not released")
+		}
+		one.left(t, "ok: ok/850 ok/3850", user, team)
 	}
 }
 
@@ -514,4 +582,28 @@ func TestCommitWhileRedisIsAway(t *testing.T) {
 		t.Error("not released")
 	}
 	w.left(t, "ok: ok/850", user)
+}
+
+// TestReportWhileRedisIsAway: it is answered OK, and charged in the memory of the process alone; so is a commit without a reservation.
+func TestReportWhileRedisIsAway(t *testing.T) {
+	w, srv := serve(t, tokens, reserving), redisserver.Start(t, redisserver.Options{})
+	w.onRedis(t, srv)
+	user := descriptor("user=a")
+	w.left(t, "ok: ok/1000", user)
+	srv.Freeze()
+	limitertest.Eventually(t, 20*time.Second, "redis is not asked any more", func() bool { // what was sent is carried out later
+		return w.ask(t, costing(0, "user=a")).GetDynamicMetadata().AsMap()["reason"] == "breaker_open"
+	})
+	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{
+		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, HitsAddend: 300,
+	}, &ratelimit.RateLimitResponse{}); err != nil {
+		t.Error(err)
+	}
+	w.commit(t, "", 200, user)
+	w.left(t, "ok: ok/500", user)
+	srv.Thaw()
+	limitertest.Eventually(t, 20*time.Second, "redis decides, and knows of neither", func() bool {
+		a := w.ask(t, costing(0, "user=a"))
+		return story(a) == "ok: ok/1000" && a.GetDynamicMetadata().AsMap()["basis"] == "exact"
+	})
 }
