@@ -33,7 +33,10 @@ type client struct {
 	// rewrite changes a request before it is sent; nil for none. Several threads call it,
 	// and then each connection has a copy of its own.
 	rewrite func(request []byte)
-	hello   []byte // what a connection begins with, over gRPC; nil for HTTP/1.1
+	// follow writes the request that follows an answer into the given memory, and the next of requests is sent after
+	// that one's; nothing: the next is. nil for never.
+	follow func(request, answer []byte) []byte
+	hello  []byte // what a connection begins with, over gRPC; nil for HTTP/1.1
 }
 
 const (
@@ -50,6 +53,7 @@ type connection struct {
 	got     int
 	next    int       // index of the next request
 	own     []byte    // copy of the request that is changed
+	follows []byte    // request that follows the last answer; empty: the next does
 	due     time.Time // of the request under way
 	pending bool
 	id      uint32 // over gRPC: of the next stream, less one
@@ -361,13 +365,17 @@ func (t *thread) count(c *connection, now time.Time) {
 		s.wrongs, s.wrong = s.wrongs+1, string(answer)
 	}
 	s.answers, s.waits = s.answers+1, append(s.waits, now.Sub(c.due))
+	if t.client.follow != nil {
+		c.follows = t.client.follow(c.follows[:0], answer)
+	}
 	c.got, c.pending = 0, false
 }
 
 func (t *thread) send(c *connection, due time.Time) error {
-	request := t.client.requests[c.next]
-	if c.next++; c.next == len(t.client.requests) {
-		c.next = 0
+	request := c.follows
+	if len(request) == 0 {
+		request = t.client.requests[c.next]
+		c.next = (c.next + 1) % len(t.client.requests)
 	}
 	if t.client.hello != nil {
 		request = c.streams(request)

@@ -70,6 +70,7 @@ func scenarios(envoy string) []scenario {
 		{"ladder", "as many checks as connections can send", ladder},
 		{"throttled", "up to five times what a throttled Redis can do", func(s *stage, _ figures) { throttled(s, false, 3*time.Second) }},
 		{"throttled-cluster", "the same in a Redis Cluster", func(s *stage, _ figures) { throttled(s, true, 3*time.Second) }},
+		{"reservations", "reserves and settles beside checks", reservations},
 		{"scopes", "global and regional limits in a mesh of three", scopes},
 		{"mesh", "checks in a busy mesh, and without a mesh", besideMesh},
 		{"telemetry", "checks with traces and metrics, and without", telemetry},

@@ -26,6 +26,7 @@ const (
 	wantAllowed = `"allowed":true`
 	wantDenied  = `"allowed":false`
 	wantGlobal  = `"mode":"global"`
+	wantExact   = `"basis":"exact"`
 )
 
 // api measures checks over HTTP beside a handler that only gives the same answer. All
@@ -88,6 +89,30 @@ func warm(s *stage, out figures) {
 	alternate(rounds, saturated, warmFor, young, old, naive)
 	out["warm-ratio"], out["warm-redis-ratio"] = old.ratio(young, rate), old.ratio(naive, redisTime)
 	out["warm-rate"], out["warm-redis"] = old.median(rate), old.median(redisTime)
+}
+
+// openHolds is how many reservations of a tenant are open in one of two loads.
+const openHolds = 1000
+
+// reservations measures reserves with their settles beside checks, and checks of tenants who hold much beside those of others.
+func reservations(s *stage, out figures) {
+	r := s.serve(setup{})[0]
+	base := s.load("checks", r.process, r.redis, checks("t", wide, tenants), wantAllowed)
+	pairs := s.load("reserve, settle", r.process, r.redis, reserves("r", tenants, 10, 2000), wantExact)
+	pairs.client.follow = settles()
+	alternate(rounds, saturated, turnFor, base, pairs)
+	answers := 2 - 1./unsettled // of a reservation, on average
+	out["reserve-cpu-ratio"] = answers * pairs.ratio(base, (*turn).total)
+	out["reserve-rate"] = pairs.median(rate) / answers
+
+	nothing := s.load("checks, nothing held", r.process, r.redis, checks("n", tokens, busy), wantAllowed)
+	much := s.load("checks, 1,000 holds", r.process, r.redis, checks("m", tokens, busy), wantAllowed)
+	fill := s.load("reserves", r.process, r.redis, reserves("m", busy, 1, 60_000), wantExact)
+	for fill.seen.decided < openHolds*busy {
+		fill.run(saturated, warmup)
+	}
+	alternate(rounds, saturated, turnFor, nothing, much)
+	out["held-cpu-ratio"] = much.ratio(nothing, (*turn).total)
 }
 
 // scopes measures a global limit beside a regional one, in one of three regions.

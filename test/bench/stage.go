@@ -129,6 +129,7 @@ const policies = `policies:
   - {name: two, limits: [{name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
   - {name: windows, limits: [{name: second, units: 90000, per: 1s}, {name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
   - {name: split, limits: [{name: minute, units: 100000, per: 1m}, {name: per-user, units: 100000, per: 1m, by: [user]}]}
+  - {name: tokens, max_ttl: 1m, limits: [{name: sustained, units: 100000, per: 4s, counts: tokens}]}
   - name: logs
     limits: [{name: all, units: 100000, per: 1h}, {name: per-user, units: 100000, per: 1h, by: [user]},
       {name: per-ip, units: 100000, per: 1h, by: [ip]}, {name: per-key, units: 100000, per: 1h, by: [key]}]
