@@ -21,6 +21,7 @@ const (
 	QuietUnits  = 30      // per QuietWindow, globally
 	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
 	MonthUnits  = 450     // per MonthWindow, globally, with max_overshoot: 0%
+	HeldUnits   = 2000    // tokens per HeldWindow, regionally
 )
 
 // dearLimits is how many limits a check of class dear has beside its global one.
@@ -81,10 +82,12 @@ func (w *World) topologyOf(l Layout) string {
 		fmt.Fprintf(b, "  - name: %s\n    on_store_loss: closed\n", p.class)
 		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, per: %v, scope: global, max_overshoot: %s}]\n", p.units, p.window, p.most)
 	}
+	fmt.Fprintf(b, "  - name: %s\n    max_ttl: %v\n    limits: [{name: limit, units: %d, per: %v, counts: tokens}]\n", heldClass, heldTTL, HeldUnits, HeldWindow)
 	b.WriteString("tenants:\n")
 	for class, n := range map[string]int{
 		traffic.Dear: traffic.DearTenants, traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
 		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants, traffic.Month: traffic.BoundTenants,
+		heldClass: heldTenants,
 	} {
 		for i := range n {
 			fmt.Fprintf(b, "  %s-%02d: {policy: %s}\n", class, i, class)

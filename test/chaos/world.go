@@ -26,6 +26,7 @@ const (
 	EdgeWindow  = time.Second
 	QuietWindow = 3 * time.Second
 	BoundWindow = 2 * time.Second
+	HeldWindow  = 3 * time.Second
 	MonthWindow = 720 * time.Hour
 )
 
