@@ -164,6 +164,9 @@ func TestReserveWhileTheStoreIsAway(t *testing.T) {
 				if got := r.settle(t, d, 300); *got.Settlement != row.settled {
 					t.Errorf("settled %+v, want %+v", got.Settlement, row.settled)
 				}
+				if got := r.settle(t, d, 300); row.back && *got.Settlement != row.settled || !got.Replayed {
+					t.Errorf("settled again: %+v, replayed %v, want %+v", got.Settlement, got.Replayed, row.settled)
+				}
 				a.back(t, r)
 				a.left(t, r, 10, row.tokens, 0) // the request was charged in memory alone
 				a.away(quota.ReasonRedisDown)

@@ -261,9 +261,9 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 		return d, nil
 	}
 	released := v.Hold.Released
-	if !d.Replayed {
-		mine := l.claimLocally(ctx, q)
-		released = released || q.hold.ticket.heldBy == heldByMemory && mine.Hold.Released
+	if inMemory := q.hold.ticket.heldBy == heldByMemory; inMemory || !d.Replayed {
+		mine := l.claimLocally(ctx, q) // once; afterwards it says again what came of that
+		released = released || inMemory && mine.Hold.Released
 	}
 	d.Settlement = &quota.Settlement{Charged: v.Hold.Charged, Overrun: max(0, v.Hold.Charged-q.hold.ticket.amount), Released: released}
 	if !d.Replayed {

@@ -21,7 +21,7 @@ const (
 	QuietUnits  = 30      // per QuietWindow, globally
 	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
 	MonthUnits  = 450     // per MonthWindow, globally, with max_overshoot: 0%
-	HeldUnits   = 2000    // tokens per HeldWindow, regionally
+	HeldUnits   = 1000    // tokens per HeldWindow, regionally
 )
 
 // dearLimits is how many limits a check of class dear has beside its global one.
