@@ -75,7 +75,7 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 		if d := &q.out.Decision; q.out.Err == nil {
 			l.readLoans(ctx, q)
 			q.finish(d)
-			l.reservation(q, d)
+			l.reservation(ctx, q, d)
 			l.rank(q, d)
 			l.metrics.decided(ctx, d, q, took)
 		}
