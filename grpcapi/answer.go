@@ -216,7 +216,7 @@ func (s *Server) why(m *message, d *quota.Decision, policy, limit string, id tra
 	if d.Reason != quota.ReasonNone {
 		m.property("reason", d.Reason.String())
 	}
-	if !d.Allowed {
+	if !d.Allowed && d.Reason != quota.ReasonSuspended {
 		m.quantity("retry_after_ms", float64(max(1, (d.RetryAfter()+time.Millisecond-1).Milliseconds())))
 	}
 	if d.ID != (quota.DecisionID{}) {

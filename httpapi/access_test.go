@@ -177,6 +177,7 @@ func TestLeastRights(t *testing.T) {
 		"usage " + hashOf("usage") + " scopes=usage,explain", "explain " + hashOf("explain") + " scopes=check,report,usage,explain",
 		"held " + hashOf("held") + " tenants=b,a", "ops " + hashOf("ops") + " scopes=admin", "support " + hashOf("support") + " scopes=admin tenants=a",
 		"collector " + hashOf("collector") + " scopes=metrics",
+		"sales " + hashOf("sales") + " scopes=limits", "agent " + hashOf("agent") + " scopes=limits tenants=a",
 	}, "\n")), access.DefaultScopes)
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +210,15 @@ func TestLeastRights(t *testing.T) {
 		{"POST /v1/reopen/local", "", "ops"},
 		{"GET /v1/top", "", "ops"},
 		{"GET /v1/events", "", "ops"},
+		{"GET /v1/overrides", "", "ops sales"},
+		{"GET /v1/overrides/a", "", "ops support sales agent"},
+		{"GET /v1/overrides/c", "", "ops sales"},
+		{"GET /v1/overrides/a/history", "", "ops support sales agent"},
+		{"GET /v1/overrides/c/history", "", "ops sales"},
+		{"PUT /v1/overrides/a", `{"policy":"standard"}`, "ops support sales agent"},
+		{"PUT /v1/overrides/c", `{"policy":"standard"}`, "ops sales"},
+		{"DELETE /v1/overrides/a", "", "ops support sales agent"},
+		{"DELETE /v1/overrides/c", "", "ops sales"},
 		{"GET /metrics", "", "ops collector"},
 		{"GET /debug/pprof/cmdline", "", "ops"},
 		{"POST /debug/pprof/symbol", "", "ops"},

@@ -40,6 +40,18 @@ type Limiter interface {
 	Reset(ctx context.Context, tenant string) error
 }
 
+// Overrides keeps what tenants have in place of what the topology says. Implementations are safe for concurrent use. An error
+// that is *quota.Invalid is about the edit; after any other it is not known whether it was carried out.
+type Overrides interface {
+	Edit(ctx context.Context, e quota.Edit) (quota.Edited, error)
+	// Read returns the override that a tenant has, nil for none.
+	Read(ctx context.Context, tenant string) (*quota.Override, error)
+	// List returns up to n of all, after that of a tenant, without By and Reason, and where to go on, "" at the end.
+	List(after string, n int) (all []*quota.Override, next string, err error)
+	// History returns the last edits of a tenant's override, the newest first, and what the oldest of them has replaced.
+	History(ctx context.Context, tenant string) ([]*quota.Override, error)
+}
+
 // Defaults of Options.
 const (
 	// DefaultDeadline bounds a whole answer: gateways wait for it on every request.
@@ -50,7 +62,7 @@ const (
 )
 
 // Options configure NewData and NewAdmin. Limiter, Logger and Meter are
-// required; NewAdmin also requires Ready, Regions, Top, Metrics, Page and Events.
+// required; NewAdmin also requires Ready, Regions, Top, Overrides, Metrics, Page and Events.
 type Options struct {
 	Limiter Limiter
 	// Settings returns the settings in force; nil, and a nil result, mean the
@@ -69,6 +81,8 @@ type Options struct {
 	// reports what each has done; on an error our own has not. nil where no other region can
 	// be asked.
 	ResetEverywhere func(ctx context.Context, tenant string) ([]quota.RegionReset, error)
+	// Overrides are those of tenants.
+	Overrides Overrides
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
 	// Page answers GET / and GET /page/{path}, to anyone. Events answers GET /v1/events.
@@ -155,8 +169,8 @@ func NewData(o Options) (*Handler, error) {
 // tools. Keep it on loopback or behind admin tokens: it serves profiles and
 // deletes usage.
 func NewAdmin(o Options) (*Handler, error) {
-	if o.Ready == nil || o.Regions == nil || o.Top == nil || o.Metrics == nil || o.Page == nil || o.Events == nil {
-		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions, Top, Metrics, Page and Events")
+	if o.Ready == nil || o.Regions == nil || o.Top == nil || o.Overrides == nil || o.Metrics == nil || o.Page == nil || o.Events == nil {
+		return nil, errors.New("httpapi: the admin handler needs Options.Ready, Regions, Top, Overrides, Metrics, Page and Events")
 	}
 	h, err := newHandler(o, adminEndpoints(), listener{dataHint, dataEndpoints()})
 	if err != nil {

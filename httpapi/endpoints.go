@@ -9,7 +9,7 @@ import (
 )
 
 // endpoint is one line of the table of calls. A pattern is a literal path, or
-// ends in "{name}" for one segment, or in "{name...}" for anything.
+// has "{name}" for one segment, or ends in "{name...}" for anything.
 //
 // This is not http.ServeMux because that redirects unclean paths: behind
 // /v1/authz/ is the path of an end user's request, so "//login" must be decided
@@ -77,12 +77,17 @@ func adminEndpoints() []endpoint {
 		{"GET", "/v1/top", guardCostly, access.Admin, (*call).top},
 		{"GET", "/v1/explain/{tenant}", guardCostly, access.Admin, (*call).explain},
 		{"DELETE", "/v1/usage/{tenant}", guardAdmin, access.Admin, (*call).reset},
+		{"GET", "/v1/overrides", guardCostly, access.Limits, (*call).listOverrides},
+		{"GET", "/v1/overrides/{tenant}/history", guardCostly, access.Limits, (*call).overrideHistory},
+		{"GET", "/v1/overrides/{tenant}", guardCostly, access.Limits, (*call).showOverride},
+		{"PUT", "/v1/overrides/{tenant}", guardAdmin, access.Limits, (*call).setOverride},
+		{"DELETE", "/v1/overrides/{tenant}", guardAdmin, access.Limits, (*call).deleteOverride},
 		{"GET", "/debug/pprof/{path...}", guardCostly, access.Admin, (*call).pprof},
 		{"POST", "/debug/pprof/symbol", guardCostly, access.Admin, (*call).pprof},
 	}
 }
 
-// match returns the part of the path that the pattern's last segment stands
+// match returns the part of the path that the pattern's name stands
 // for. The path is escaped, so a slash in it was sent as a slash.
 func (e *endpoint) match(path string) (tail string, ok bool) {
 	open := strings.IndexByte(e.pattern, '{')
@@ -92,7 +97,9 @@ func (e *endpoint) match(path string) (tail string, ok bool) {
 		}
 		return "", path == e.pattern
 	}
-	tail, ok = strings.CutPrefix(path, e.pattern[:open])
+	if tail, ok = strings.CutPrefix(path, e.pattern[:open]); ok {
+		tail, ok = strings.CutSuffix(tail, e.pattern[strings.IndexByte(e.pattern, '}')+1:])
+	}
 	if ok && !strings.HasSuffix(e.pattern, "...}") {
 		ok = tail != "" && !strings.Contains(tail, "/")
 	}

@@ -274,9 +274,10 @@ func options(l httpapi.Limiter) httpapi.Options {
 		Top: func(quota.TopQuery) (quota.TopReport, error) {
 			return quota.TopReport{WindowMS: 60_000, Region: "local", Regions: []string{"local"}, Processes: 1, Rows: []quota.TopRow{{Tenant: "a", Policy: "p", Limit: "l", Partition: "::"}}}, nil
 		},
-		Reopen:  func(context.Context, string) (string, error) { return "", nil },
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures 1\n") }),
-		Page:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page\n") }),
+		Reopen:    func(context.Context, string) (string, error) { return "", nil },
+		Overrides: &fakeOverrides{},
+		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures 1\n") }),
+		Page:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page\n") }),
 		Events: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "event: state\ndata: {}\n\n")

@@ -37,6 +37,7 @@ type Handler struct {
 	turns      chan struct{} // has an element for each batch that is decoded or encoded
 	secret     [32]byte      // of pseudonyms
 	sessions   access.Sessions
+	edits      *loglimit.Rate // of overrides, by caller
 }
 
 func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, error) {
@@ -51,7 +52,7 @@ func newHandler(o Options, endpoints []endpoint, other listener) (*Handler, erro
 	h := &Handler{
 		Options: o, endpoints: endpoints, other: other, host: access.Hostname(o.Address), metrics: m,
 		turns: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		lines: NewLogLimit(),
+		lines: NewLogLimit(), edits: loglimit.NewRate(editsPerSecond, time.Second/editsPerSecond),
 	}
 	_, _ = rand.Read(h.secret[:]) // never fails
 	return h, nil

@@ -24,7 +24,9 @@ func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.
 		verdicts [1]store.Verdict
 	}{request: r}
 	q := &m.queries[0]
-	if err := q.resolve(l.rules.Load(), &m.request, op, l.overflow); err != nil {
+	q.request = &m.request
+	q.takeOverride(ctx, l.overrides)
+	if err := q.resolve(l.rules.Load(), op, l.overflow); err != nil {
 		return quota.Decision{}, err
 	}
 	l.decide(ctx, m.queries[:], m.calls[:0], m.verdicts[:])
@@ -35,7 +37,9 @@ func (l *Limiter) one(ctx context.Context, r quota.Request, op store.Op) (quota.
 func (l *Limiter) check(ctx context.Context, n int, at func(i int) (*quota.Request, store.Op)) []quota.Outcome {
 	return l.run(ctx, n, func(i int, q *query, rules *rules) error {
 		request, op := at(i)
-		return q.resolve(rules, request, op, l.overflow)
+		q.request = request
+		q.takeOverride(ctx, l.overrides)
+		return q.resolve(rules, op, l.overflow)
 	})
 }
 
@@ -66,6 +70,10 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 		if q.shared {
 			l.metrics.shared.Add(1)
 		}
+		if q.override.unread != nil && q.limits != nil {
+			l.unread(ctx, q)
+			continue
+		}
 		q.asks = !l.withoutStore(q, start)
 	}
 	l.askStore(ctx, queries, calls, verdicts, start)
@@ -74,8 +82,9 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 		q := &queries[i]
 		if d := &q.out.Decision; q.out.Err == nil {
 			l.readLoans(ctx, q)
+			l.explainOverride(ctx, q)
 			q.finish(d)
-			l.reservation(ctx, q, d)
+			l.reservation(q, d)
 			l.rank(q, d)
 			l.metrics.decided(ctx, d, q, took)
 		}
@@ -90,6 +99,10 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 	d := &q.out.Decision
 	if q.hold.ticket != nil {
 		return q.claimOfNothing(d)
+	}
+	if q.override.suspended != nil {
+		*d = q.suspendedDecision()
+		return true
 	}
 	if q.limits == nil {
 		d.Allowed = true
@@ -270,7 +283,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 // basis, enforcement and, if requested, the explanation.
 func (q *query) finish(d *quota.Decision) {
 	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
-	d.Reserves = q.request.Reserve
+	d.Reserves, d.Override = q.request.Reserve, q.override.Override
 	for i, g := range q.globals() {
 		if g.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {
 			d.Mode, d.Reason = g.Mode, cmp.Or(d.Reason, g.Reason)
@@ -290,7 +303,7 @@ func (q *query) finish(d *quota.Decision) {
 	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || checks) {
 		d.Allowed, d.WouldDeny = true, !shed
 	}
-	if q.request.Explain && q.concerns(d.Limits) {
+	if q.request.Explain && (q.override.suspended != nil || q.concerns(d.Limits)) {
 		q.explain(d)
 	}
 }
@@ -311,7 +324,7 @@ func (q *query) concerns(states []quota.LimitState) bool {
 // rank has a decision counted by partition: the units that limits denied, or would have denied,
 // or the units that were used under all of them. A replay uses nothing once more.
 func (l *Limiter) rank(q *query, d *quota.Decision) {
-	if l.top == nil || q.looks() || d.Replayed || len(d.Limits) == 0 {
+	if l.top == nil || q.override.suspended != nil || q.looks() || d.Replayed || len(d.Limits) == 0 {
 		return
 	}
 	e := top.Event{By: quota.TopUsed}

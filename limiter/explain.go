@@ -47,8 +47,18 @@ func (q *query) explain(d *quota.Decision) {
 	_, listed := q.rules.Tenants[d.Tenant]
 	e := &quota.Explanation{
 		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
-		Unlisted: !listed && q.request.Charges == nil, Shared: q.overflow || q.shared,
+		Unlisted: !listed && q.override.Override == nil && q.request.Charges == nil, Override: q.override.terms(), Shared: q.overflow || q.shared,
 		Limits: make([]quota.LimitExplanation, len(d.Limits)),
+	}
+	d.Explanation = e
+	if q.override.suspended != nil {
+		for i, l := range q.override.suspended {
+			e.Limits[i] = quota.LimitExplanation{
+				Name: l.Name, Algorithm: l.Algorithm.String(), CeilingTerms: quota.CeilingTerms{Formula: "0 by the override"},
+			}
+		}
+		e.Sentences = d.Sentences()
+		return
 	}
 	for i := range d.Limits {
 		plan := q.limits.keys
@@ -71,6 +81,5 @@ func (q *query) explain(d *quota.Decision) {
 			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
 		}
 	}
-	d.Explanation = e
 	e.Sentences = d.Sentences()
 }

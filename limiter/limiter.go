@@ -28,6 +28,7 @@ type Limiter struct {
 	pending   *pending        // settles that the store did not take
 	open      *openReservations
 	seal      *Seal
+	overrides Overrides // nil without any
 	overflow  *overflow
 	log       *slog.Logger
 	metrics   *metrics
@@ -48,6 +49,8 @@ type Options struct {
 	Top *top.Recorder
 	// Seal makes the ids of reservations; nil is one that no other process has.
 	Seal *Seal
+	// Overrides are those of tenants; nil for none.
+	Overrides Overrides
 	// Now is this process's monotonic clock, for the life of cached denials and
 	// the age of what memory records. nil means time.Now.
 	Now func() time.Time
@@ -86,6 +89,7 @@ func New(o Options) (*Limiter, error) {
 		pending:   newPending(),
 		open:      newOpenReservations(),
 		seal:      o.Seal,
+		overrides: o.Overrides,
 		overflow:  newOverflow(localUS),
 		log:       o.Logger,
 		top:       o.Top,

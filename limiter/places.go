@@ -59,11 +59,12 @@ func (p *places) sweep(nowUS int64) bool {
 	return true
 }
 
-// overflow has the places of unlisted tenants' partitions.
+// overflow has the places of partitions of tenants that the configuration does not list.
 type overflow struct {
 	now    func() int64 // µs, a clock that no step of the host's moves
 	seed   maphash.Seed
 	places *places
+	values sync.Map // of tenants that have an override and are not listed: tenant → *values
 }
 
 func newOverflow(now func() int64) *overflow {

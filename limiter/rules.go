@@ -69,6 +69,7 @@ type limitPlan struct {
 	keys    *store.KeyPlan
 	limits  []*quota.Limit
 	locals  sync.Map // by how many processes → *KeyPlan
+	unders  unders
 }
 
 // compile keeps what before knows of the values of tenants; it may be nil.
@@ -142,16 +143,18 @@ type query struct {
 	overflow    bool
 	shared      bool    // a key is that of the values beyond MaxValues
 	hold        holding // of a reserve, and of the claims on it
+	override    overridden
 }
 
-// resolve makes the query of a request: it validates that and plans its call, or returns all that is wrong with it.
-func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *overflow) error {
-	q.rules, q.request = r, req
+// resolve completes the query of its request: it validates that and plans its call, or returns all that is wrong with it.
+func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
+	q.rules = r
+	req := q.request
 	if req.Charges != nil {
 		return q.resolveDomain(op, overflow)
 	}
 	ms := req.Validate()
-	tenant, listed := r.tenant(req.Tenant)
+	tenant, listed := q.tenantOf()
 	name := req.Policy
 	if name == "" {
 		name = tenant.Policy
@@ -176,7 +179,8 @@ func (q *query) resolve(r *rules, req *quota.Request, op store.Op, overflow *ove
 	}
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, req.Tenant)
 	q.limits = q.plan.planFor(req.Dimensions, op)
-	if q.limits == nil {
+	q.applyUnits(tenant.Policy, op)
+	if q.limits == nil || q.override.suspended != nil {
 		return nil
 	}
 	return q.planCall(op, !listed, overflow)
@@ -362,12 +366,21 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 		if req.Charges != nil {
 			dims = req.Charges[i].Dimensions
 		}
-		if len(by) == 0 || q.rules.values[req.Tenant].of(by, q.rules.MaxValues).admit(valueID(overflow.seed, by, dims), overflow.now(), k.Life, take) {
+		if len(by) == 0 || q.valuesOf(overflow).of(by, q.rules.MaxValues).admit(valueID(overflow.seed, by, dims), overflow.now(), k.Life, take) {
 			continue
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
 		q.hold.shared |= 1 << i
 	}
+}
+
+// valuesOf are the places of the tenant's values: one that is listed by its override has them beside those of the configuration.
+func (q *query) valuesOf(overflow *overflow) *values {
+	if v := q.rules.values[q.request.Tenant]; v != nil {
+		return v
+	}
+	v, _ := overflow.values.LoadOrStore(q.request.Tenant, &values{})
+	return v.(*values)
 }
 
 // fingerprint distinguishes requests that have the same idempotency key.

@@ -79,6 +79,8 @@ const (
 	ReasonBoundBurnt
 	// ReasonTooManyHolds: a partition has as many open reservations as it may, MaxHolds.
 	ReasonTooManyHolds
+	// ReasonSuspended: an override gives a limit no units, so it admits nothing until that is changed.
+	ReasonSuspended
 )
 
 var (
@@ -87,7 +89,7 @@ var (
 	reasonNames = []string{
 		"", "redis_timeout", "redis_down", "redis_refused", "breaker_open", "overloaded",
 		"peer_silent", "one_way", "views_differ", "joining", "process_paused",
-		"bound_closed", "bound_burnt", "too_many_holds",
+		"bound_closed", "bound_burnt", "too_many_holds", "suspended",
 	}
 )
 
@@ -178,6 +180,8 @@ type Decision struct {
 	Mode        Mode
 	Reason      Reason
 	Enforcement Enforcement
+	// Override is that of the tenant, nil for none; By and Reason may not be set.
+	Override *Override
 	// Replayed is whether this is a stored admission given again for an
 	// Idempotency-Key; nothing was charged this time.
 	Replayed bool

@@ -17,8 +17,19 @@ type Explanation struct {
 	Unlisted bool               `json:"unlisted,omitempty"`
 	Shared   bool               `json:"shared,omitempty"`
 	Limits   []LimitExplanation `json:"limits"`
+	// Override is that of the tenant, if one is in force.
+	Override *OverrideTerms `json:"override,omitempty"`
 	// Sentences are those of the decision.
 	Sentences []string `json:"sentences,omitempty"`
+}
+
+// OverrideTerms say what an override changes, and whose it is.
+type OverrideTerms struct {
+	Version   string `json:"version"`
+	Changes   string `json:"changes"` // in words
+	By        string `json:"by,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	ExpiresAt string `json:"expires_at,omitempty"` // RFC 3339
 }
 
 // LimitExplanation says how one ceiling came to be.
@@ -107,6 +118,10 @@ func (d *Decision) Sentences() []string {
 		return a.lines
 	}
 	a.view()
+	if d.Reason == ReasonSuspended {
+		a.say("It admits nothing of %s.", strings.Join(d.Violated(), " and "))
+		return a.lines
+	}
 	for i := range d.Limits {
 		a.limit(&d.Limits[i], &d.Explanation.Limits[i])
 	}
@@ -141,6 +156,8 @@ func (a *account) verdict() {
 		a.say("%s lets %s, and only because denials are observed, not enforced.", a.region, request)
 	case d.Allowed:
 		a.say("%s lets %s.", a.region, request)
+	case d.Reason == ReasonSuspended:
+		a.say("%s does not let %s, and will not until its override is changed.", a.region, request)
 	case d.TurnedAway() || slices.ContainsFunc(d.Limits, a.tooSmall):
 		a.say("%s does not let %s.", a.region, request)
 	case d.Reason == ReasonBoundClosed || d.Reason == ReasonBoundBurnt: // when it fits may not be known
@@ -158,9 +175,28 @@ func (a *account) verdict() {
 	case e.Shared:
 		a.say("The tenant has more values of a dimension than have places of their own (max_values), and this one shares what is left.")
 	}
+	a.override(e.Override)
 	if len(d.Limits) == 0 {
 		a.say("No limit of the policy applies to such a request.")
 	}
+}
+
+// override is who has changed what of the tenant's limits.
+func (a *account) override(o *OverrideTerms) {
+	if o == nil {
+		return
+	}
+	by, until, why := "", "", ""
+	if o.By != "" {
+		by = " by " + o.By
+	}
+	if o.ExpiresAt != "" {
+		until = ", until " + o.ExpiresAt
+	}
+	if o.Reason != "" {
+		why = fmt.Sprintf(" (%q)", o.Reason)
+	}
+	a.say("The tenant has an override%s%s%s: %s.", by, until, why, o.Changes)
 }
 
 // view is what the region sees of its Redis and of the others.

@@ -56,13 +56,13 @@ func TestAnswerNames(t *testing.T) {
 	for i := range uint8(6) {
 		mode = append(mode, quota.Mode(i).String())
 	}
-	for i := range uint8(15) {
+	for i := range uint8(16) {
 		reason = append(reason, quota.Reason(i).String())
 	}
 	for _, row := range []struct{ got, want string }{
 		{strings.Join(basis, " "), "exact estimate cached local open closed shed invalid(7)"},
 		{strings.Join(mode, " "), "global stale partitioned joining local invalid(5)"},
-		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open overloaded peer_silent one_way views_differ joining process_paused bound_closed bound_burnt too_many_holds invalid(14)"},
+		{strings.Join(reason, " "), " redis_timeout redis_down redis_refused breaker_open overloaded peer_silent one_way views_differ joining process_paused bound_closed bound_burnt too_many_holds suspended invalid(15)"},
 	} {
 		if row.got != row.want {
 			t.Errorf("%q, want %q", row.got, row.want)

@@ -52,6 +52,9 @@ func (t *Topology) canonical() []byte {
 	if t.MaxValues != DefaultMaxValues {
 		fmt.Fprintf(&b, "max_values %d\n", t.MaxValues)
 	}
+	if most := t.MostOverride(); most != int64(DefaultMaxOverride) {
+		fmt.Fprintf(&b, "max_override %d\n", most)
+	}
 	if t.ForwardAuth != nil {
 		canonicalForwardAuth(&b, t.ForwardAuth)
 	}

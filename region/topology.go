@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -20,6 +21,8 @@ const (
 	DefaultMaxUnknown = int64(100_000)
 	// DefaultMaxValues bounds the same of a listed tenant, by each dimension.
 	DefaultMaxValues = int64(100_000)
+	// DefaultMaxOverride lets a customer grow tenfold, and a slip of the finger do no more.
+	DefaultMaxOverride = quota.Times(10)
 )
 
 // MaxUnknownTenants bounds max_unknown, MaxTenantValues max_values, and MaxRevision revision.
@@ -49,6 +52,8 @@ type Topology struct {
 	// MaxValues is how many values of a dimension may have partitions of their own at once,
 	// for each listed tenant.
 	MaxValues int64 `yaml:"max_values"`
+	// MaxOverride is how many times the units of a limit an override may give a tenant; 0 means DefaultMaxOverride.
+	MaxOverride quota.Times `yaml:"max_override"`
 	// ShareTop is whether processes send each other, sealed, whom they denied and who used most.
 	ShareTop    bool               `yaml:"share_top"`
 	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"` // nil: forwarded requests are refused
@@ -158,6 +163,9 @@ func (t *Topology) Region(name string) (*Region, bool) {
 	}
 	return &t.Regions[i], true
 }
+
+// MostOverride is MaxOverride, or what its absence means.
+func (t *Topology) MostOverride() int64 { return int64(cmp.Or(t.MaxOverride, DefaultMaxOverride)) }
 
 // Weights are those of the regions, in the order of the file.
 func (t *Topology) Weights() []quota.Weight {

@@ -33,5 +33,5 @@ func (silence) Printf(context.Context, string, ...any) {}
 func program() *cobra.Command {
 	b := cli.ReadBuild(version)
 	return cli.New(b, serve(b), demo.Command(demoNode(b)), cli.Validate(daemon.CheckFiles), cli.Check(), cli.Explain(),
-		cli.Regions(), cli.Top(), cli.Bench(), cli.Healthcheck(), b.Command())
+		cli.Regions(), cli.Limits(), cli.Top(), cli.Bench(), cli.Healthcheck(), b.Command())
 }

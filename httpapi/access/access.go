@@ -48,18 +48,19 @@ const (
 	Report                    // "report": charges above the limit, which can use up any quota
 	Usage                     // "usage": reading what is left
 	Explain                   // "explain": GET /v1/explain and ?explain=1, which show keys and other regions
-	Admin                     // "admin": the admin listener; who has it has Metrics too
+	Admin                     // "admin": the admin listener; who has it has Metrics and Limits too
 	Metrics                   // "metrics": GET /metrics there, and nothing else
+	Limits                    // "limits": overrides there, and nothing else
 
 	// DefaultScopes are those of a token for the data listener, and of a client
 	// certificate, where nothing else is said.
 	DefaultScopes = Check | Report | Usage
 	// AdminScopes are those of a token for the admin listener, and of a client certificate.
-	AdminScopes = Admin | Metrics
+	AdminScopes = Admin | Metrics | Limits
 )
 
 // scopeNames are the words, by the number of a scope's bit.
-var scopeNames = [...]string{"check", "report", "usage", "explain", "admin", "metrics"}
+var scopeNames = [...]string{"check", "report", "usage", "explain", "admin", "metrics", "limits"}
 
 // String returns the words of s, with commas.
 func (s Scope) String() string {
@@ -87,7 +88,7 @@ type Token struct {
 func Everyone() *Token { return &everyone }
 
 // everyone is shared and never changed.
-var everyone = Token{Scopes: Metrics<<1 - 1}
+var everyone = Token{Scopes: Limits<<1 - 1}
 
 // MayName reports whether the caller may act for a tenant.
 func (t *Token) MayName(tenant string) bool {

@@ -128,6 +128,9 @@ func (o *Object) limits(d *quota.Decision, asked bool) {
 		o.word("reason", d.Reason.String())
 	}
 	o.word("enforcement", d.Enforcement.String())
+	if v := d.Override; v != nil {
+		o.override(v)
+	}
 	if d.WouldDeny {
 		o.boolean("would_deny", true)
 	}
@@ -150,6 +153,17 @@ func (o *Object) limits(d *quota.Decision, asked bool) {
 		o.name("explain")
 		*o = append(*o, bytes.TrimSpace(JSON(d.Explanation))...)
 	}
+}
+
+// override appends which one of the tenant was in force.
+func (o *Object) override(v *quota.Override) {
+	o.name("override")
+	*o = append(*o, '{')
+	o.word("version", v.Version.String())
+	if v.ExpiresUS > 0 {
+		o.word("expires_at", quota.TimeText(v.ExpiresUS))
+	}
+	*o = append(*o, '}')
 }
 
 func (o *Object) limit(s *quota.LimitState) {
@@ -178,7 +192,7 @@ func (o *Object) headline(d *quota.Decision, asked bool) {
 	if d.TurnedAway() {
 		retry = max(retry, time.Second)
 	}
-	if asked {
+	if asked && d.Reason != quota.ReasonSuspended { // when, nobody knows
 		o.Number("retry_after_ms", ceil(retry, time.Millisecond))
 	}
 	o.Number("reset_after_ms", ceil(reset, time.Millisecond))

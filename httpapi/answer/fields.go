@@ -63,7 +63,7 @@ type Input struct {
 // a check that was shed, since what is left is unknown.
 func (fs *Fields) RateLimit(d *quota.Decision, in Input) {
 	head := d.Headline()
-	if in.Denied {
+	if in.Denied && d.Reason != quota.ReasonSuspended { // of which no end is known
 		retry := ceil(d.RetryAfter(), time.Second)
 		if head >= 0 {
 			retry = waitSeconds(&d.Limits[head], d.RetryAfter(), in.Jitter)
@@ -86,8 +86,6 @@ func (fs *Fields) RateLimit(d *quota.Decision, in Input) {
 			reset += epochSeconds(d, in.NowUS)
 		}
 		fs.triplet([3]string{fieldXLimit, fieldXRemaining, fieldXReset}, s, reset)
-	case quota.OpenAI, quota.Anthropic:
-		fs.provider(d, in)
 	default:
 		fs.draft11(d, in.Jitter)
 	}
@@ -113,7 +111,9 @@ func (fs *Fields) draft11(d *quota.Decision, jitter float64) {
 			policies = appendInteger(append(policies, ";w="...), w)
 		}
 		states = appendInteger(append(states, ";r="...), s.Remaining)
-		states = appendInteger(append(states, ";t="...), waitSeconds(s, wait(s), jitter))
+		if s.Reason != quota.ReasonSuspended {
+			states = appendInteger(append(states, ";t="...), waitSeconds(s, wait(s), jitter))
+		}
 	}
 	fs.Set(fieldPolicy, string(policies))
 	fs.Set(fieldState, string(states))
@@ -144,6 +144,9 @@ func windowSeconds(w time.Duration) int64 {
 // wait is what t counts down: until this cost fits for a limit that refused,
 // otherwise until everything is free again.
 func wait(s *quota.LimitState) time.Duration {
+	if s.Reason == quota.ReasonSuspended { // fields that need a number get a long one
+		return s.Limit.Window
+	}
 	if s.Denied {
 		return max(s.RetryAfter, 1) // the seconds of a refusal are never 0
 	}

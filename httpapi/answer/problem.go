@@ -32,6 +32,10 @@ const (
 	Over
 	NoHolds
 	Alone
+	Override
+	NoOverride
+	Precondition
+	Edits
 	Quota
 	Reduced
 	Internal
@@ -63,6 +67,10 @@ var problems = [...]struct {
 	Over:          {ownProblems + "reservation-over", http.StatusGone, "The reservation is over"},
 	NoHolds:       {ownProblems + "no-reservations", http.StatusUnprocessableEntity, "The policy takes no reservations"},
 	Alone:         {ownProblems + "no-other-region", http.StatusConflict, "No other region can be asked"},
+	Override:      {ownProblems + "override-refused", http.StatusUnprocessableEntity, "The override cannot be set"},
+	NoOverride:    {ownProblems + "no-override", http.StatusNotFound, "The tenant has no override"},
+	Precondition:  {ownProblems + "precondition-failed", http.StatusPreconditionFailed, "The override is another one"},
+	Edits:         {ownProblems + "too-many-edits", http.StatusTooManyRequests, "Too many edits"},
 	Quota:         {draftProblems + "quota-exceeded", http.StatusTooManyRequests, "The quota is used up"},
 	Reduced:       {draftProblems + "temporary-reduced-capacity", http.StatusServiceUnavailable, "Capacity is reduced for now"},
 	Internal:      {ownProblems + "internal", http.StatusInternalServerError, "Internal error"},
@@ -115,6 +123,9 @@ func Denial(d *quota.Decision) Problem {
 	s := &d.Limits[head]
 	wait := ceil(s.RetryAfter, time.Millisecond)
 	switch {
+	case d.Reason == quota.ReasonSuspended:
+		return Problem{Kind: Quota, Detail: fmt.Sprintf("Limit %s of policy %s is suspended for this tenant, and admits nothing until that is changed.",
+			s.Limit.Name, d.Policy)}
 	case d.Reason == quota.ReasonTooManyHolds:
 		return Problem{Kind: Quota, Detail: fmt.Sprintf("Policy %s has %d open reservations here, and no more are kept; one ends in %d ms.",
 			d.Policy, quota.MaxHolds, wait)}

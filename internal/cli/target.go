@@ -103,11 +103,19 @@ func (t *target) secrets() (token string, config *tls.Config, err error) {
 
 // fetch asks the listener for JSON, into v. known reports whether v is what regiond answers.
 func (t *target) fetch(ctx context.Context, path string, v any, known func() bool) (body []byte, err error) {
+	return t.exchange(ctx, http.MethodGet, path, nil, v, known)
+}
+
+// exchange sends the listener JSON, nil for none, and reads JSON, into v. known reports whether v is what regiond answers.
+func (t *target) exchange(ctx context.Context, method, path string, send []byte, v any, known func() bool) (body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url(path), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, t.url(path), bytes.NewReader(send))
 	if err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
+	}
+	if send != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	res, err := t.do(req)
 	if err != nil {

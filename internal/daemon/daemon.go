@@ -36,6 +36,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/overrides"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 )
@@ -54,6 +55,7 @@ type Daemon struct {
 	started  *config // with which New was called
 
 	limiter     *limiter.Limiter
+	overrides   *overrides.Overlay
 	shareSeal   component // nil where nothing is to be shared
 	recorder    *top.Recorder
 	redis       *redisstore.Store // nil when usage is kept in memory
@@ -145,10 +147,14 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	if d.bounds, err = newBoundWatch(d); err != nil {
 		return nil, err
 	}
+	d.overrides = overrides.New(overrides.Options{
+		Region: d.options.Region, Eval: stateOf.Eval, TimeUS: d.timeUS, Now: time.Now,
+		Topology: func() *region.Topology { return d.config.Load().topology }, Logger: d.log.With("component", "overrides"),
+	})
 	var seal *limiter.Seal
 	seal, d.shareSeal = newSeal(c, stateOf.Eval)
 	if d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Seal: seal,
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Seal: seal, Overrides: d.overrides,
 		Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
 	}); err != nil {
 		return nil, err
@@ -249,7 +255,7 @@ func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 func (d *Daemon) listen() error {
 	c := d.config.Load()
 	o := httpapi.Options{
-		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen,
+		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen, Overrides: d.overrides,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.Handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.Meter("httpapi"),
 		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,

@@ -43,6 +43,9 @@ func (d *Daemon) reload(why string) []string {
 	if anew := region.StartAnew(before, top); len(anew) > 0 {
 		d.log.Warn("these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", "limits", strings.Join(anew, ", "))
 	}
+	if tenants := d.overrides.Ineffective(top, mostNamed); len(tenants) > 0 {
+		d.log.Warn("the topology has no policy or limit that these overrides name: they are kept, and change nothing until it has", "tenants", strings.Join(tenants, ", "))
+	}
 	if fields := d.config.Load().needRestart(d.started); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))
 	}
@@ -83,6 +86,9 @@ func (d *Daemon) apply(top *region.Topology) error {
 	d.replication.configure(top)
 	return d.replication.setKeys(c)
 }
+
+// mostNamed bounds the tenants that a line of the log names.
+const mostNamed = 10
 
 // The results of a reload, as metrics name them.
 const (

@@ -74,7 +74,7 @@ func (d *Daemon) components() []component {
 	} else {
 		all = append(all, d.manager.Run, d.state.Run)
 	}
-	all = append(all, d.recorder.Run, d.limiter.Run)
+	all = append(all, d.overrides.Run, d.recorder.Run, d.limiter.Run)
 	if d.redis != nil {
 		all = append(all, d.redis.Run)
 	}

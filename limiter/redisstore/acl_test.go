@@ -17,6 +17,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/overrides"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -108,6 +109,38 @@ func everything(t *testing.T, s *Store) {
 			t.Errorf("%s reads %+v (%v)", instance, got, err)
 		}
 	}
+	keepOverrides(t, s)
+}
+
+// keepOverrides has one process set overrides, which another reads.
+func keepOverrides(t *testing.T, s *Store) {
+	t.Helper()
+	o := overrides.Options{
+		Region: "a", Eval: s.Eval, TimeUS: func() int64 { return 1 }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Topology: func() *region.Topology { return &region.Topology{Policies: []quota.Policy{{Name: "p"}}} },
+	}
+	tenants := []string{"a", "b", "c", "d"}
+	for _, tenant := range tenants {
+		if _, err := overrides.New(o).Edit(context.Background(), quota.Edit{Override: quota.Override{Tenant: tenant, Policy: "p"}}); err != nil {
+			t.Errorf("override of %s: %v", tenant, err)
+		}
+	}
+	reader := overrides.New(o)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- reader.Run(ctx) }()
+	for ctx.Err() == nil {
+		if all, _, err := reader.List("", 9); err == nil && len(all) == len(tenants) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if all, _, err := reader.List("", 9); err != nil || len(all) != len(tenants) {
+		t.Errorf("%d overrides read back, %v", len(all), err)
+	}
+	cancel()
+	<-done
 }
 
 // stateOn is what a process keeps of its region in a store, joined as internal/daemon joins them.
@@ -193,7 +226,7 @@ func TestAllCommandsAreProbed(t *testing.T) {
 		t.Fatalf("found %d scripts (%v)", len(files), err)
 	}
 	scripts := map[string]string{"deleteCounters": deleteCounters}
-	for _, file := range append(files, "../../region/state/region.lua") {
+	for _, file := range append(files, "../../region/state/region.lua", "../../region/overrides/keeper.go") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

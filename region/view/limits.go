@@ -15,6 +15,7 @@ type limitIndex struct {
 	limits   map[string]*quota.Limit // by that name
 	bounded  []*quota.Limit          // those with a bound
 	lowered  map[string]lowered
+	times    int64 // how many times its units an override may give a limit without a bound
 }
 
 // lowered is a limit as it was before a reload lowered it. What peers had used under it counts on
@@ -25,7 +26,7 @@ type lowered struct {
 }
 
 func newLimitIndex(top *region.Topology) *limitIndex {
-	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}}
+	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}, times: top.MostOverride()}
 	x.topology.Weights = top.Weights()
 	for _, p := range top.EveryPolicy() {
 		for j := range p.Limits {
@@ -87,10 +88,13 @@ func (x *limitIndex) most(name string, now time.Duration) int64 {
 		return math.MaxInt64 // it may be in force elsewhere
 	}
 	l = x.largest(l, now)
-	if l.Algorithm != quota.SlidingLog {
-		return 2 * l.Units
+	switch { // it is not known which tenants have an override
+	case l.MaxOvershoot > 0:
+		return mostOf(l)
+	case l.Algorithm != quota.SlidingLog:
+		return 2 * l.Units * x.times
 	}
-	return mostOf(l)
+	return max(l.Units, min(l.Units*x.times, quota.MaxLogUnits))
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }

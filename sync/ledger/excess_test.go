@@ -82,14 +82,14 @@ func TestPeerCountsAtMostTheLimit(t *testing.T) {
 // lost and made again does count with what it had before, in one window.
 func TestRepeatedBucketsAreNoOvershoot(t *testing.T) {
 	bucket := startUS / pairLimit.WindowUS
-	for after, want := range map[int64]int64{startUS + 1: 0, startUS + 5_000_000: 1000} {
+	for after, want := range map[int64]int64{startUS + 1: 0, startUS + 5_000_000: 500} {
 		var ended int64
 		clock := &fakeClock{}
 		l := newLedger(t, clock, func(o *ledger.Options) {
 			o.Overshoot = func(_ string, units, _ int64) { ended = units }
 		})
-		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, startUS, 500))
-		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, after, 500))
+		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, startUS, 250))
+		mustFold(t, l, "us-east", startUS, 0, one(pairLimit, bucket, after, 250))
 		clock.advance(3 * time.Duration(pairLimit.WindowUS) * time.Microsecond)
 		for range 64 {
 			l.Sweep()

@@ -49,7 +49,8 @@ type Options struct {
 	// bounded by sixteen times as many.
 	MaxSeries int
 	// Overshoot is given the true global count of each aligned window of a series, once
-	// it is over, and L. It is called as Limit is, and may be nil.
+	// it is over, and L as our region goes by it. A window above the L of Limit that our region has not used is left out, since an
+	// override may allow it. It is called as Limit is, and may be nil.
 	Overshoot func(limit string, units, limitUnits int64)
 	// Most is how many units one region may admit under a limit in a bucket, math.MaxInt64 for
 	// one that is not in force. Of what our region used beyond that nothing is published, so

@@ -227,7 +227,11 @@ func (w *model) finish(key modelSeries) {
 	}
 	for _, v := range windows {
 		if l, ok := w.units[key.limit]; ok && !v.live && !v.repeated {
-			w.ended = append(w.ended, overshot{key.limit, v.units, l})
+			if own := w.limits[key]; own > 0 {
+				w.ended = append(w.ended, overshot{key.limit, v.units, own})
+			} else if v.units <= l {
+				w.ended = append(w.ended, overshot{key.limit, v.units, l})
+			}
 		}
 	}
 	w.settle(key)

@@ -314,13 +314,21 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 	if len(over) == 0 {
 		return
 	}
+	var limitUnits int64
+	if s.own != nil {
+		limitUnits = s.own.limitUnits
+	}
 	l.drop(sh, s, func(_ int, _, bucket int64) bool {
 		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
 	})
 	units, inForce := l.o.Limit(s.limit.name)
 	for _, w := range over {
-		if l.o.Overshoot != nil && inForce && !w.repeated {
-			l.o.Overshoot(s.limit.name, w.units, units)
+		of := limitUnits // an override may have changed it
+		if of == 0 && w.units <= units {
+			of = units // above it an override may allow it: who has used it knows
+		}
+		if l.o.Overshoot != nil && inForce && !w.repeated && of > 0 {
+			l.o.Overshoot(s.limit.name, w.units, of)
 		}
 	}
 }

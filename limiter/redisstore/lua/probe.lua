@@ -8,7 +8,7 @@
 local key, refused = KEYS[1], {}
 local commands = {
   { 'SET', key, '1', 'PX', '1000' }, { 'RPUSH', key, '1' }, { 'HSET', key, 'f', '1' }, { 'PEXPIRE', key, '1000' },
-  { 'GET', key }, { 'HGET', key, 'f' }, { 'HGETALL', key }, { 'HDEL', key, 'f' }, { 'HINCRBY', key, 'f', '1' }, { 'LINDEX', key, '0' }, { 'LLEN', key },
+  { 'GET', key }, { 'HGET', key, 'f' }, { 'HGETALL', key }, { 'HDEL', key, 'f' }, { 'HINCRBY', key, 'f', '1' }, { 'HSCAN', key, '0' }, { 'LINDEX', key, '0' }, { 'LLEN', key },
   { 'LSET', key, '0', '1' }, { 'LTRIM', key, '0', '1' }, { 'UNLINK', key }, { 'TIME' },
   { 'ZRANGE', key, '0', '1' }, { 'ZADD', key, '0', '1' }, { 'ZREM', key, '1' }, { 'ZREMRANGEBYRANK', key, '0', '0' }, { 'ZSCORE', key, '1' },
   { 'INFO', 'server' },

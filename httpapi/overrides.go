@@ -1,0 +1,248 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/regiond/regiond/httpapi/answer"
+	"github.com/regiond/regiond/httpapi/input"
+	"github.com/regiond/regiond/quota"
+)
+
+const (
+	// editsPerSecond bounds the edits of one caller.
+	editsPerSecond = 10
+	// editTimeout bounds an edit and a look-up, which wait for Redis and other regions.
+	editTimeout = 3 * time.Second
+	// anonymous made the edits of a caller without a name.
+	anonymous = "anonymous"
+)
+
+// override is one in an answer.
+type override struct {
+	Tenant      string           `json:"tenant,omitempty"`
+	Version     string           `json:"version,omitempty"`
+	Deleted     bool             `json:"deleted,omitempty"`
+	Policy      string           `json:"policy,omitempty"`
+	Enforcement string           `json:"enforcement,omitempty"`
+	Limits      map[string]int64 `json:"limits,omitempty"`
+	ExpiresAt   string           `json:"expires_at,omitempty"`
+	By          string           `json:"by,omitempty"`
+	Reason      string           `json:"reason,omitempty"`
+	SetAt       string           `json:"set_at,omitempty"`
+}
+
+func newOverride(o *quota.Override) *override {
+	if o == nil {
+		return nil
+	}
+	a := &override{
+		Tenant: o.Tenant, Version: o.Version.String(), Deleted: o.Deleted, Policy: o.Policy, By: o.By, Reason: o.Reason,
+		SetAt: quota.TimeText(o.Version.WallUS),
+	}
+	if o.Enforcement != nil {
+		a.Enforcement = o.Enforcement.String()
+	}
+	for _, l := range o.Limits {
+		if a.Limits == nil {
+			a.Limits = map[string]int64{}
+		}
+		a.Limits[l.Name] = l.Units
+	}
+	if o.ExpiresUS > 0 {
+		a.ExpiresAt = quota.TimeText(o.ExpiresUS)
+	}
+	return a
+}
+
+// overrideTenant is the tenant that a call about an override names; if it may not be named, it has answered.
+func (c *call) overrideTenant() (tenant string, ok bool) {
+	tenant, err := input.PathID(c.tail)
+	if err == nil {
+		err = quota.ValidID(tenant)
+	}
+	switch {
+	case err != nil:
+		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Pointer: "/tenant", Detail: err.Error()}))
+	case c.query != "":
+		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Detail: "this call has no parameters"}))
+	default:
+		return tenant, c.mayName(tenant)
+	}
+	return "", false
+}
+
+// setOverride serves PUT /v1/overrides/{tenant}.
+func (c *call) setOverride() {
+	tenant, ok := c.overrideTenant()
+	if !ok {
+		return
+	}
+	body, ok := c.readBody()
+	if !ok {
+		return
+	}
+	o, wrong := input.Override(body)
+	o.Tenant = tenant
+	c.edit(o, wrong)
+}
+
+// deleteOverride serves DELETE /v1/overrides/{tenant}.
+func (c *call) deleteOverride() {
+	if tenant, ok := c.overrideTenant(); ok {
+		c.edit(quota.Override{Tenant: tenant, Deleted: true}, nil)
+	}
+}
+
+// edit carries out an edit and answers. wrong is what the body has broken.
+func (c *call) edit(o quota.Override, wrong []quota.FieldError) {
+	e := quota.Edit{Override: o}
+	var more []quota.FieldError
+	e.IfMatch, e.IfNone, more = input.Condition(c.Header.Values("If-Match"), c.Header.Values("If-None-Match"))
+	if wrong = append(wrong, more...); len(wrong) > 0 {
+		c.refuse(answer.Broken(quota.FaultInput, wrong...))
+		return
+	}
+	if _, ok := c.edits.Pass(c.caller.Name, c.start); !ok {
+		c.Fields.Set(answer.RetryAfter, "1")
+		c.refuse(answer.Problem{Kind: answer.Edits, Detail: fmt.Sprintf(
+			"A caller may edit %d overrides a second. Nothing was changed; send it again after a second.", editsPerSecond)})
+		return
+	}
+	e.Override.By = cmp.Or(c.caller.Name, anonymous)
+	ctx, cancel := context.WithTimeout(c.ctx, editTimeout)
+	defer cancel()
+	r, err := c.Overrides.Edit(ctx, e)
+	if bad := (*quota.Invalid)(nil); errors.As(err, &bad) {
+		c.refuse(answer.Problem{Kind: answer.Override, Detail: "Nothing was changed; see errors for each mistake.", Errs: bad.Fields})
+		return
+	}
+	if version := r.Version.String(); version != "" {
+		c.Fields.Set("Etag", `"`+version+`"`)
+	}
+	switch {
+	case err != nil:
+		c.failed(err, "override not set", "Whether the override was changed is not known: "+err.Error()+". Read it, and send the edit again.")
+	case r.Refused && e.IfNone:
+		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The tenant has an override, and If-None-Match: * wants none. Nothing was changed."})
+	case r.Refused && r.Before == nil:
+		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The tenant has no override any more. Nothing was changed."})
+	case r.Refused:
+		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The override is version " + r.Version.String() +
+			" now: read it, and send what it is to be with its ETag in If-Match. Nothing was changed."})
+	case o.Deleted && r.Before == nil:
+		c.noOverride()
+	default:
+		c.edited(o.Tenant, &e, &r)
+	}
+}
+
+func (c *call) noOverride() {
+	c.refuse(answer.Problem{Kind: answer.NoOverride, Detail: "The tenant has what the topology says."})
+}
+
+// edited answers an edit that is in force, and writes the line of the audit, which is not sampled.
+func (c *call) edited(tenant string, e *quota.Edit, r *quota.Edited) {
+	if r.Before != r.After {
+		attrs := []slog.Attr{
+			slog.String("tenant", tenant), slog.String("version", r.Version.String()),
+			slog.String("old", r.Before.Describe()), slog.String("new", r.After.Describe()),
+		}
+		if e.Override.ExpiresUS > 0 {
+			attrs = append(attrs, slog.String("expires_at", quota.TimeText(e.Override.ExpiresUS)))
+		}
+		if e.Override.Reason != "" {
+			attrs = append(attrs, slog.String("reason", e.Override.Reason))
+		}
+		c.log("override changed", 0, attrs)
+	}
+	regions := map[string]string{}
+	for _, g := range r.Regions {
+		regions[g.Region] = g.Result
+	}
+	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
+		Tenant  string            `json:"tenant"`
+		Version string            `json:"version"`
+		Regions map[string]string `json:"regions"`
+		Ignored []string          `json:"ignored,omitempty"`
+	}{tenant, r.Version.String(), regions, r.Ignored}))
+}
+
+// showOverride serves GET /v1/overrides/{tenant}.
+func (c *call) showOverride() {
+	tenant, ok := c.overrideTenant()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, editTimeout)
+	defer cancel()
+	switch o, err := c.Overrides.Read(ctx, tenant); {
+	case err != nil:
+		c.failed(err, "override not read", "The override cannot be read now: "+err.Error())
+	case o == nil:
+		c.noOverride()
+	default:
+		c.Fields.Set("Etag", `"`+o.Version.String()+`"`)
+		c.write(http.StatusOK, typeJSON, answer.JSON(newOverride(o)))
+	}
+}
+
+// listOverrides serves GET /v1/overrides.
+func (c *call) listOverrides() {
+	after, n, errs := input.Overrides(c.query)
+	if len(errs) > 0 {
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
+		return
+	}
+	all, next, err := c.Overrides.List(after, n)
+	if err != nil {
+		c.failed(err, "overrides not listed", "The overrides cannot be listed now: "+err.Error())
+		return
+	}
+	page := struct {
+		Overrides []*override `json:"overrides"`
+		Next      string      `json:"next_cursor,omitempty"`
+	}{make([]*override, len(all)), next}
+	for i, o := range all {
+		page.Overrides[i] = newOverride(o)
+	}
+	c.write(http.StatusOK, typeJSON, answer.JSON(page))
+}
+
+// overrideHistory serves GET /v1/overrides/{tenant}/history.
+func (c *call) overrideHistory() {
+	tenant, ok := c.overrideTenant()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, editTimeout)
+	defer cancel()
+	all, err := c.Overrides.History(ctx, tenant)
+	if err != nil {
+		c.failed(err, "history not read", "The history cannot be read now: "+err.Error())
+		return
+	}
+	type edit struct {
+		Old *override `json:"old"`
+		New *override `json:"new"`
+	}
+	edits := []edit{}
+	for i, o := range all {
+		if i == quota.MaxEdits { // it is there for the one after it
+			break
+		}
+		e := edit{New: newOverride(o)}
+		if i+1 < len(all) {
+			e.Old = newOverride(all[i+1])
+		}
+		edits = append(edits, e)
+	}
+	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
+		Edits []edit `json:"edits"`
+	}{edits}))
+}

@@ -1,0 +1,175 @@
+package limiter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// Overrides has what tenants have in place of what the configuration says. Safe for concurrent use.
+type Overrides interface {
+	// Of returns the override of a tenant that is in force now, nil for none. By and Reason are not set. Where it has not
+	// been read yet it waits for the store until ctx ends; its error, a *store.Error, is that it cannot be read.
+	Of(ctx context.Context, tenant string) (*quota.Override, error)
+	// Read is Of with By and Reason. It asks the store each time.
+	Read(ctx context.Context, tenant string) (*quota.Override, error)
+}
+
+// overridden is what a query has of its tenant's override.
+type overridden struct {
+	*quota.Override                // nil for none
+	unread          error          // why it is not known
+	suspended       []*quota.Limit // limits of no units, which deny without a store
+}
+
+// takeOverride finds the override of the query's tenant.
+func (q *query) takeOverride(ctx context.Context, all Overrides) {
+	if all != nil && q.request.Charges == nil {
+		q.override.Override, q.override.unread = all.Of(ctx, q.request.Tenant)
+	}
+}
+
+// tenantOf is what the configuration and the tenant's override say of it. Who has an override is listed.
+func (q *query) tenantOf() (t quota.Tenant, listed bool) {
+	t, listed = q.rules.tenant(q.request.Tenant)
+	o := q.override.Override
+	if o == nil {
+		return t, listed
+	}
+	if q.rules.plans[o.Policy] != nil { // a reload may have dropped it
+		t.Policy = o.Policy
+	}
+	if o.Enforcement != nil {
+		t.Enforcement = o.Enforcement
+	}
+	return t, listed || t.Policy != ""
+}
+
+// applyUnits replaces the units of limits by those of the override, which are for the tenant's own policy.
+func (q *query) applyUnits(own string, op store.Op) {
+	o := q.override.Override
+	if o == nil || len(o.Limits) == 0 || q.limits == nil || q.plan.policy.Name != own {
+		return
+	}
+	q.limits, q.override.suspended = q.limits.under(o)
+	if op == store.OpReport || op == store.OpRefund { // what was done is charged, under a limit of the configuration
+		q.override.suspended = nil
+	}
+	if q.override.suspended != nil {
+		q.call.Op, q.call.Cost = op, q.request.Cost
+	}
+}
+
+// maxUnder bounds the plans with other units that are kept for the same limits. Denials under others are not remembered.
+const maxUnder = 1 << 12
+
+// unders are plans of the same limits with other units.
+type unders struct {
+	mu  sync.RWMutex
+	all map[string]*limitPlan // by their units
+}
+
+// under is the plan of the same limits with the units of an override, and those of its limits that admit nothing. The plan
+// itself has the configured units of these: it is for what is charged all the same. A limit with a bound keeps its own.
+func (s *limitPlan) under(o *quota.Override) (p *limitPlan, suspended []*quota.Limit) {
+	var array [quota.MaxLimits * binary.MaxVarintLen64]byte
+	key, changed := array[:0], false
+	for _, l := range s.limits {
+		units := l.Units
+		if with, ok := o.Units(l.Name); ok && l.MaxOvershoot == 0 {
+			if with == 0 {
+				none := *l
+				none.Units, none.Burst = 0, 0
+				suspended = append(suspended, &none)
+			} else {
+				units, changed = with, changed || with != units
+			}
+		}
+		key = binary.AppendVarint(key, units)
+	}
+	if !changed {
+		return s, suspended
+	}
+	s.unders.mu.RLock()
+	p = s.unders.all[string(key)]
+	s.unders.mu.RUnlock()
+	if p != nil {
+		return p, suspended
+	}
+	limits := make([]*quota.Limit, len(s.limits))
+	rest := key
+	for i, l := range s.limits {
+		units, n := binary.Varint(rest)
+		rest = rest[n:]
+		if limits[i] = l; units != l.Units {
+			other := *l
+			other.Units = units
+			limits[i] = &other
+		}
+	}
+	p = &limitPlan{newKeys: s.newKeys, keys: s.newKeys(limits), limits: limits}
+	s.unders.mu.Lock()
+	defer s.unders.mu.Unlock()
+	if first := s.unders.all[string(key)]; first != nil {
+		return first, suspended
+	}
+	if s.unders.all == nil {
+		s.unders.all = map[string]*limitPlan{}
+	}
+	if len(s.unders.all) < maxUnder {
+		s.unders.all[string(key)] = p
+	}
+	return p, suspended
+}
+
+// suspendedDecision denies by limits that admit nothing, whatever was used. It lists these alone: the store is not asked
+// about the others.
+func (q *query) suspendedDecision() quota.Decision {
+	d := quota.Decision{Limits: make([]quota.LimitState, len(q.override.suspended))}
+	for i, l := range q.override.suspended {
+		d.Limits[i] = quota.LimitState{Limit: l, Denied: true, Reason: quota.ReasonSuspended}
+	}
+	return d
+}
+
+// unread decides a query whose override cannot be read as one that the store does not decide.
+func (l *Limiter) unread(ctx context.Context, q *query) {
+	var e *store.Error
+	if !errors.As(q.override.unread, &e) {
+		e = &store.Error{Reason: quota.ReasonRedisDown, Err: q.override.unread}
+	}
+	q.out.Decision, q.out.Err = l.fallback(ctx, q, q.override.unread, e)
+}
+
+// overrideTimeout bounds the look-up of an override for an explanation.
+const overrideTimeout = 500 * time.Millisecond
+
+// explainOverride adds whose an override is and why, for a request that asks for an explanation.
+func (l *Limiter) explainOverride(ctx context.Context, q *query) {
+	if q.override.Override == nil || !q.request.Explain {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, overrideTimeout)
+	defer cancel()
+	if o, err := l.overrides.Read(ctx, q.request.Tenant); err == nil && o != nil {
+		q.override.Override = o
+	}
+}
+
+// terms are those of an explanation; nil for none.
+func (o *overridden) terms() *quota.OverrideTerms {
+	v := o.Override
+	if v == nil {
+		return nil
+	}
+	t := &quota.OverrideTerms{Version: v.Version.String(), Changes: v.Describe(), By: v.By, Reason: v.Reason}
+	if v.ExpiresUS > 0 {
+		t.ExpiresAt = quota.TimeText(v.ExpiresUS)
+	}
+	return t
+}

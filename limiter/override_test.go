@@ -1,0 +1,195 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/limiter/store"
+	"github.com/regiond/regiond/quota"
+)
+
+// overlay has overrides by tenant; err fails all look-ups.
+type overlay struct {
+	all map[string]*quota.Override
+	err error
+}
+
+func (o *overlay) Of(_ context.Context, tenant string) (*quota.Override, error) {
+	return o.all[tenant], o.err
+}
+
+func (o *overlay) Read(ctx context.Context, tenant string) (*quota.Override, error) {
+	return o.Of(ctx, tenant)
+}
+
+// set gives a tenant units.
+func (o *overlay) set(tenant, policy string, limits ...quota.OverrideLimit) {
+	o.all[tenant] = &quota.Override{
+		Tenant: tenant, Policy: policy, Limits: limits, Version: quota.OverrideVersion{Counter: 1, WallUS: 1, Region: "eu"}, By: "ops", Reason: "launch",
+	}
+}
+
+// overridden is a limiter of tenant acme under policy standard, 2 a minute and 1 a minute for each user.
+func overridden(t *testing.T) (*rig, *overlay) {
+	t.Helper()
+	now := time.Unix(1_795_198_405, 0)
+	o := &overlay{all: map[string]*quota.Override{}}
+	s := memstore.New(memstore.Options{Now: now.UnixMicro})
+	minute := func(name string, units int64, by ...string) quota.Limit {
+		return quota.Limit{Name: name, Units: units, Window: time.Minute, By: by}
+	}
+	l, err := limiter.New(limiter.Options{
+		Store: s, Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
+		Config: limiter.Config{
+			Region: "eu", MaxValues: 3, MaxUnknown: 0,
+			Policies: []quota.Policy{
+				{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{minute("all", 2), minute("user", 1, "user")}},
+				{Name: "large", EnforcePercent: -1, Limits: []quota.Limit{minute("all", 100)}},
+			},
+			Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{Limiter: l, store: s}, o
+}
+
+func user(name string) quota.Dimensions { return quota.Dimensions{{Name: "user", Value: name}} }
+
+// ask checks under an override, and returns the answer in one line: whether it passed, L and what is left.
+func ask(t *testing.T, r *rig, q quota.Request) quota.Decision {
+	t.Helper()
+	q.Cost = max(1, q.Cost)
+	d, err := r.Check(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A raise is in force with the next decision, although a denial is remembered, and what was used counts on. A cut and
+// an end are too.
+func TestOverrideIsInForceAtOnce(t *testing.T) {
+	r, o := overridden(t)
+	step := func(what string, allowed bool, limit, remaining int64) {
+		t.Helper()
+		d := ask(t, r, quota.Request{Tenant: "acme", Dimensions: user(what)})
+		if s := d.Limits[0]; d.Allowed != allowed || s.Limit.Units != limit || s.Remaining != remaining {
+			t.Errorf("%s: allowed %v by %d, %d left; want %v, %d, %d", what, d.Allowed, s.Limit.Units, s.Remaining, allowed, limit, remaining)
+		}
+		if (d.Override != nil) != (o.all["acme"] != nil) {
+			t.Errorf("%s: the answer shows override %v", what, d.Override)
+		}
+	}
+	step("1", true, 2, 1)
+	step("2", true, 2, 0)
+	step("3", false, 2, 0)
+	step("3", false, 2, 0) // remembered
+	o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 5}, quota.OverrideLimit{Name: "unknown", Units: 1})
+	step("3", true, 5, 2)
+	o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 3})
+	step("4", false, 3, 0)
+	delete(o.all, "acme")
+	step("4", false, 2, 0)
+	o.set("acme", "large", quota.OverrideLimit{Name: "all", Units: 7})
+	step("4", true, 7, 6) // of another policy it has used nothing
+	// Another policy than the tenant's own keeps its units.
+	if d := ask(t, r, quota.Request{Tenant: "acme", Policy: "standard", Dimensions: user("5")}); d.Limits[0].Limit.Units != 2 {
+		t.Errorf("under a policy that the request names: %+v", d.Limits[0])
+	}
+	o.set("acme", "gone", quota.OverrideLimit{Name: "all", Units: 4})
+	step("5", true, 4, 0) // a policy that a reload dropped is ignored
+}
+
+// No units: 429 without a time to retry, whatever the cost; what was done is charged all the same, and observed it passes.
+func TestSuspended(t *testing.T) {
+	r, o := overridden(t)
+	o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 0})
+	for _, cost := range []int64{1, 2, 1000} {
+		d := ask(t, r, quota.Request{Tenant: "acme", Cost: cost, Dimensions: user("a"), Explain: cost == 2})
+		if d.Allowed || d.Reason != quota.ReasonSuspended || d.RetryAfter() != 0 || !slices.Equal(d.Violated(), []string{"all"}) {
+			t.Errorf("cost %d: %+v", cost, d)
+		}
+		if cost != 2 {
+			continue
+		}
+		if text := strings.Join(d.Explanation.Sentences, " "); !strings.Contains(text, "will not until its override is changed") ||
+			!strings.Contains(text, `has an override by ops ("launch"): all 0.`) || !strings.Contains(text, "It admits nothing of all.") {
+			t.Errorf("explained as %s", text)
+		}
+	}
+	if d, err := r.Peek(t.Context(), quota.Request{Tenant: "acme", Cost: 1}); err != nil || d.Allowed || d.Reason != quota.ReasonSuspended {
+		t.Errorf("peek: %+v, %v", d, err)
+	}
+	if d, err := r.Report(t.Context(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: user("b")}); err != nil || !d.Allowed {
+		t.Errorf("report: %+v, %v", d, err)
+	}
+	observe := quota.Observe
+	o.all["acme"].Enforcement = &observe
+	if d := ask(t, r, quota.Request{Tenant: "acme"}); !d.Allowed || !d.WouldDeny {
+		t.Errorf("observed: %+v", d)
+	}
+	delete(o.all, "acme")
+	if d := ask(t, r, quota.Request{Tenant: "acme", Dimensions: user("c")}); !d.Allowed || d.Limits[0].Remaining != 0 {
+		t.Errorf("afterwards the report is charged, and nothing else: %+v", d.Limits)
+	}
+}
+
+// Who has an override is listed: it shares its partitions with nobody, and its values are bounded as those of the others.
+func TestOverriddenIsListed(t *testing.T) {
+	r, o := overridden(t)
+	if _, err := r.Check(t.Context(), quota.Request{Tenant: "new", Cost: 1}); err == nil {
+		t.Error("an unlisted tenant without a default was decided")
+	}
+	o.set("new", "standard", quota.OverrideLimit{Name: "all", Units: 90})
+	for i, row := range []struct {
+		user    string
+		allowed bool
+	}{{"a", true}, {"b", true}, {"c", true}, {"d", true}, {"a", false}, {"e", false}} { // d and e share a place
+		d := ask(t, r, quota.Request{Tenant: "new", Dimensions: user(row.user), Explain: true})
+		if d.Allowed != row.allowed || d.Explanation.Unlisted {
+			t.Errorf("%d, user %s: %+v", i, row.user, d)
+		}
+	}
+	o.set("new", "")
+	if _, err := r.Check(t.Context(), quota.Request{Tenant: "new", Cost: 1}); err == nil {
+		t.Error("an override without a policy listed a tenant that has none")
+	}
+}
+
+// An override that cannot be read leaves the decision to the fail mode.
+func TestUnreadOverride(t *testing.T) {
+	r, o := overridden(t)
+	o.err = &store.Error{Reason: quota.ReasonRedisTimeout, Err: errors.New("too late")}
+	d := ask(t, r, quota.Request{Tenant: "acme"})
+	if !d.Allowed || d.Basis != quota.BasisLocal || d.Reason != quota.ReasonRedisTimeout {
+		t.Errorf("%+v", d)
+	}
+	o.err = nil
+	if d := ask(t, r, quota.Request{Tenant: "acme"}); d.Basis != quota.BasisExact {
+		t.Errorf("once it is read: %+v", d)
+	}
+}
+
+// Many tenants with units of their own are decided by them, whether their plans are kept or not.
+func TestManyUnits(t *testing.T) {
+	r, o := overridden(t)
+	for i := range int64(5000) {
+		tenant := fmt.Sprint("t", i)
+		o.set(tenant, "large", quota.OverrideLimit{Name: "all", Units: 1 + i})
+		for range 2 {
+			if d := ask(t, r, quota.Request{Tenant: tenant, Cost: 1 + i}); d.Limits[0].Limit.Units != 1+i || d.Limits[0].Ceiling != 1+i {
+				t.Fatalf("%+v", d.Limits[0])
+			}
+		}
+	}
+}

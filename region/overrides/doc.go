@@ -1,0 +1,15 @@
+// Package overrides has the overrides of tenants: what is set at run time in place of what the topology says, in all
+// processes of a region, and in its Redis, which keeps them.
+//
+//	edit.go     an edit: what it may say, and when it is in force
+//	overlay.go  what this process knows of all of them
+//	table.go    the same in memory, small
+//	keeper.go   where the region keeps them: Redis, or this process
+//
+//	PUT ─▶ Edit ─▶ keeper (compare and set) ─▶ table ─▶ Of, for each decision
+//	                  │                          ▲
+//	                  └── log of edits ── Run ───┘ of siblings
+//
+// A larger version always wins, wherever it comes from, so what is read twice, late or in another order changes nothing. It decides
+// nothing about limits.
+package overrides

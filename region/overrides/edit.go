@@ -1,0 +1,181 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// editAttempts is how often an edit is tried while others of the same tenant come before it.
+const editAttempts = 16
+
+// ErrContended is that others kept editing the same override meanwhile. Nothing was changed.
+var ErrContended = errors.New("the override was edited by others at the same time, and this edit was not carried out")
+
+// Edit carries out an edit. It is in force in this process when Edit returns, and in all others of the region within a second.
+// An error that is *quota.Invalid is a mistake of the edit, and nothing was changed. After another one but ErrContended it
+// may have been carried out.
+func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) {
+	next := e.Override
+	top := v.o.Topology()
+	if wrong := v.check(top, &next); len(wrong) > 0 {
+		return quota.Edited{}, &quota.Invalid{Fault: quota.FaultInput, Fields: wrong}
+	}
+	for range editAttempts {
+		known, kept, err := v.current(ctx, next.Tenant)
+		if err != nil {
+			return quota.Edited{}, err
+		}
+		r := quota.Edited{Before: known, Ignored: ignored(top, &next)}
+		if !known.InForce(v.o.TimeUS()) {
+			r.Before = nil
+		}
+		if r.After = r.Before; r.Before != nil {
+			r.Version = r.Before.Version
+		}
+		switch {
+		case e.IfNone && r.Before != nil, e.IfMatch != "" && r.Version.String() != e.IfMatch:
+			r.Refused = true
+			return r, nil
+		case r.Before == nil && next.Deleted, r.Before != nil && r.Before.SameTerms(&next) && r.Before.Reason == next.Reason:
+			r.Regions = v.applied()
+			return r, nil
+		}
+		next.Version = quota.OverrideVersion{Counter: 1, WallUS: v.o.TimeUS(), Region: v.o.Region}
+		if known != nil {
+			next.Version.Counter += known.Version.Counter
+		}
+		text := string(next.AppendText(nil))
+		now, err := v.keeper.swap(ctx, next.Tenant, kept, text, true)
+		if err != nil {
+			return quota.Edited{}, fmt.Errorf("keep the override: %w", err)
+		}
+		if now != text {
+			continue
+		}
+		v.table.fold(&next)
+		if v.shared != nil {
+			if err := v.shared.announce(ctx, next.Tenant); err != nil {
+				return quota.Edited{}, fmt.Errorf("announce the override: %w", err)
+			}
+		}
+		if r.Version, r.After = next.Version, &next; next.Deleted {
+			r.After = nil
+		}
+		r.Regions = v.applied()
+		return r, nil
+	}
+	return quota.Edited{}, ErrContended
+}
+
+func (v *Overlay) applied() []quota.RegionEdit {
+	return []quota.RegionEdit{{Region: v.o.Region, Result: quota.EditApplied}}
+}
+
+// policyOf is the policy that a tenant has with an override, nil for none.
+func policyOf(top *region.Topology, o *quota.Override) *quota.Policy {
+	name := o.Policy
+	if t, listed := top.Tenants.Listed[o.Tenant]; name == "" && listed {
+		name = t.Policy
+	} else if name == "" && top.Tenants.Default != nil {
+		name = top.Tenants.Default.Policy
+	}
+	return find(top, name)
+}
+
+func find(top *region.Topology, policy string) *quota.Policy {
+	i := slices.IndexFunc(top.Policies, func(p quota.Policy) bool { return p.Name == policy })
+	if i < 0 {
+		return nil
+	}
+	return &top.Policies[i]
+}
+
+func limitOf(p *quota.Policy, name string) *quota.Limit {
+	i := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &p.Limits[i]
+}
+
+// check returns all that is wrong with what an edit sets.
+func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.FieldError) {
+	add := func(pointer, format string, args ...any) {
+		wrong = append(wrong, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	if err := quota.ValidID(o.Tenant); err != nil {
+		add("/tenant", "%v", err)
+	}
+	if o.Deleted || len(wrong) > 0 {
+		return wrong
+	}
+	if wrong = o.Validate(v.o.TimeUS()); len(wrong) > 0 {
+		return wrong
+	}
+	p := policyOf(top, o)
+	switch {
+	case p == nil && o.Policy != "":
+		add("/policy", "%.80q is not a policy of the topology", o.Policy)
+		return wrong
+	case p == nil:
+		add("/policy", "is missing: the topology neither lists the tenant nor has a default")
+		return wrong
+	}
+	for _, set := range o.Limits {
+		at, l := "/limits/"+set.Name, limitOf(p, set.Name)
+		if l == nil {
+			if !slices.ContainsFunc(top.Policies, func(p quota.Policy) bool { return limitOf(&p, set.Name) != nil }) {
+				add(at, "is a limit of no policy of the topology")
+			}
+			continue
+		}
+		most := l.Units * top.MostOverride()
+		other := *l
+		other.Units = set.Units
+		switch {
+		case l.MaxOvershoot > 0:
+			add(at, "has a bound (max_overshoot), and the units of a bound are changed in the topology alone")
+		case set.Units > most:
+			add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d", most, top.MostOverride(), l.Units, set.Units)
+		case set.Units > 0:
+			for _, w := range other.Validate() {
+				add(at, "%s", w.Detail)
+			}
+		}
+	}
+	return wrong
+}
+
+// ignored are the limits that the policy in force does not have.
+func ignored(top *region.Topology, o *quota.Override) (names []string) {
+	p := policyOf(top, o)
+	for _, l := range o.Limits {
+		if p == nil || limitOf(p, l.Name) == nil {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// Ineffective returns the tenants with an override that a topology makes no use of, at most n: its policy is gone, or none
+// of what it sets is of the policy in force. They are kept, and come into force again when the topology has what they name.
+func (v *Overlay) Ineffective(top *region.Topology, n int) (tenants []string) {
+	for slice := range sliceCount {
+		for _, o := range v.table.of(slice) {
+			if len(tenants) == n {
+				return tenants
+			}
+			gone := o.Policy != "" && find(top, o.Policy) == nil
+			nothing := o.Policy == "" && o.Enforcement == nil && len(ignored(top, o)) == len(o.Limits)
+			if o.InForce(v.o.TimeUS()) && (gone || nothing) {
+				tenants = append(tenants, o.Tenant)
+			}
+		}
+	}
+	return tenants
+}

@@ -1,0 +1,204 @@
+package overrides
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// slices of tenants, by hash: what a region keeps and reads at once, so that no command takes Redis long.
+const sliceCount = 256
+
+func sliceOf(tenant string) int { return int(xxhash.Sum64String(tenant) % sliceCount) }
+
+// table has all overrides that this process knows, deleted ones too, without By and Reason. Each is one string under a hash of
+// its tenant: a million have to fit into 120 MB. Safe for concurrent use.
+type table struct {
+	size   atomic.Int64
+	slices [sliceCount]tableSlice
+
+	mu    sync.RWMutex
+	words []string // of policies, limits and regions; they are few
+	ids   map[string]uint64
+}
+
+type tableSlice struct {
+	mu  sync.RWMutex
+	all map[uint64]string // packed, by xxhash of the tenant
+	// same has those of tenants whose hash another one has, by tenant: somebody may choose ids so.
+	same map[string]string
+}
+
+// find returns where a tenant's is, and what.
+func (s *tableSlice) find(tenant string) (packed string, ok bool) {
+	if packed, ok = s.all[xxhash.Sum64String(tenant)]; ok && tenantOf(packed) == tenant {
+		return packed, true
+	}
+	packed, ok = s.same[tenant]
+	return packed, ok
+}
+
+// put adds one, or replaces that of its tenant.
+func (s *tableSlice) put(packed string) {
+	tenant := tenantOf(packed)
+	hash := xxhash.Sum64String(tenant)
+	if first, taken := s.all[hash]; !taken || tenantOf(first) == tenant {
+		if s.all == nil {
+			s.all = map[uint64]string{}
+		}
+		s.all[hash] = packed
+		delete(s.same, tenant) // where the other one has gone since
+		return
+	}
+	if s.same == nil {
+		s.same = map[string]string{}
+	}
+	s.same[tenant] = packed
+}
+
+func (s *tableSlice) drop(tenant string) {
+	if hash := xxhash.Sum64String(tenant); s.all[hash] != "" && tenantOf(s.all[hash]) == tenant {
+		delete(s.all, hash)
+		return
+	}
+	delete(s.same, tenant)
+}
+
+// tenantOf is the tenant of a packed override.
+func tenantOf(packed string) string {
+	length := int(packed[0]) + 1 // 1…quota.MaxID
+	return packed[1 : 1+length]
+}
+
+// pack makes one string of an override: its tenant behind its length, then counter, wall clock, region, expiry, flags, policy, and the limits.
+func (t *table) pack(o *quota.Override) string {
+	b := append(append(make([]byte, 0, 96), byte(len(o.Tenant)-1)), o.Tenant...)
+	b = binary.AppendUvarint(b, uint64(o.Version.Counter))
+	b = binary.AppendUvarint(b, uint64(o.Version.WallUS))
+	b = binary.AppendUvarint(b, t.id(o.Version.Region))
+	b = binary.AppendUvarint(b, uint64(o.ExpiresUS))
+	flags := byte(0)
+	if o.Deleted {
+		flags |= 1
+	}
+	if o.Enforcement != nil {
+		flags |= 2 | byte(*o.Enforcement)<<2
+	}
+	b = binary.AppendUvarint(append(b, flags), t.id(o.Policy))
+	for _, l := range o.Limits {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, t.id(l.Name)), uint64(l.Units))
+	}
+	return string(b)
+}
+
+func (t *table) unpack(packed string) *quota.Override {
+	o := &quota.Override{Tenant: tenantOf(packed)}
+	rest := []byte(packed[1+len(o.Tenant):])
+	next := func() uint64 {
+		n, size := binary.Uvarint(rest)
+		rest = rest[size:]
+		return n
+	}
+	o.Version.Counter, o.Version.WallUS = int64(next()), int64(next())
+	o.Version.Region, o.ExpiresUS = t.word(next()), int64(next())
+	flags := rest[0]
+	rest = rest[1:]
+	o.Deleted = flags&1 != 0
+	if flags&2 != 0 {
+		e := quota.Enforcement(flags >> 2)
+		o.Enforcement = &e
+	}
+	o.Policy = t.word(next())
+	for len(rest) > 0 {
+		o.Limits = append(o.Limits, quota.OverrideLimit{Name: t.word(next()), Units: int64(next())})
+	}
+	return o
+}
+
+// id is the number of a word.
+func (t *table) id(word string) uint64 {
+	t.mu.RLock()
+	id, ok := t.ids[word]
+	t.mu.RUnlock()
+	if ok {
+		return id
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, ok = t.ids[word]; !ok {
+		if t.ids == nil {
+			t.ids = map[string]uint64{}
+		}
+		id = uint64(len(t.words))
+		t.words, t.ids[strings.Clone(word)] = append(t.words, strings.Clone(word)), id
+	}
+	return id
+}
+
+func (t *table) word(id uint64) string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.words[id]
+}
+
+// get returns what is known of a tenant, nil for nothing.
+func (t *table) get(tenant string) *quota.Override {
+	if t.size.Load() == 0 {
+		return nil
+	}
+	s := &t.slices[sliceOf(tenant)]
+	s.mu.RLock()
+	packed, ok := s.find(tenant)
+	s.mu.RUnlock()
+	if !ok {
+		return nil
+	}
+	return t.unpack(packed)
+}
+
+// fold keeps an override if its version is larger than what is known, and reports whether it was.
+func (t *table) fold(o *quota.Override) (won bool) {
+	s := &t.slices[sliceOf(o.Tenant)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.find(o.Tenant); !ok {
+		t.size.Add(1)
+	} else if o.Version.Compare(t.unpack(known).Version) <= 0 {
+		return false
+	}
+	s.put(t.pack(o))
+	return true
+}
+
+// forget drops an override.
+func (t *table) forget(o *quota.Override) {
+	s := &t.slices[sliceOf(o.Tenant)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.find(o.Tenant); ok {
+		s.drop(o.Tenant)
+		t.size.Add(-1)
+	}
+}
+
+// of returns the overrides of one slice in the order of their tenants.
+func (t *table) of(slice int) []*quota.Override {
+	s := &t.slices[slice]
+	s.mu.RLock()
+	all := make([]*quota.Override, 0, len(s.all)+len(s.same))
+	for _, packed := range s.all {
+		all = append(all, t.unpack(packed))
+	}
+	for _, packed := range s.same {
+		all = append(all, t.unpack(packed))
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *quota.Override) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all
+}
