@@ -315,12 +315,9 @@ func (s *Source) unknown(e entry, pointer string, known, missing map[string]fiel
 		}
 	}
 	delete(missing, meant)
-	switch {
-	case meant != "":
+	if meant != "" {
 		s.note(at, "unknown field %q; did you mean %q?", quota.Clip(e.key), meant)
-	case e.key == "global_buckets":
-		s.note(at, "is not needed any more: the estimate of what other regions used is as close without it; remove the line")
-	default:
+	} else {
 		s.note(at, "unknown field %q; known here: %s", quota.Clip(e.key), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	return meant

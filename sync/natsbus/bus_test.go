@@ -182,7 +182,7 @@ func TestServerAbsentAtStart(t *testing.T) {
 
 	startNATS(t, address)
 	back := time.Now()
-	await(t, "the server is found", b.Connected)
+	await(t, "the server is found", func() bool { return b.Connected() && b.Status().Connected })
 	t.Logf("found after %v", time.Since(back).Round(time.Millisecond))
 	if got, want := b.Status().URL, "nats://"+address; got != want {
 		t.Errorf("the status shows %s, want %s", got, want)
