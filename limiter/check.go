@@ -84,7 +84,7 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 			l.readLoans(ctx, q)
 			l.explainOverride(ctx, q)
 			q.finish(d)
-			l.reservation(q, d)
+			l.reservation(ctx, q, d)
 			l.rank(q, d)
 			l.metrics.decided(ctx, d, q, took)
 		}

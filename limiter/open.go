@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/regiond/regiond/internal/base/instruments"
+	"github.com/regiond/regiond/quota"
 )
 
 // openReservations are those that this process has made and knows no end of, for metrics alone. One that another process settles
@@ -88,10 +89,17 @@ func (l *Limiter) showOpen(m metric.Meter) error {
 	i.Gauge("regiond.reservations.open", "{reservation}", "Reservations of this process that are neither settled in it nor over.",
 		func(observe instruments.Observe) {
 			open := l.open.count(l.localUS(), l.metrics.ended)
-			for name, p := range l.rules.Load().plans {
-				if p.policy.Reserves() {
-					observe(float64(open[name]), "policy", name)
+			show := func(p *quota.Policy) {
+				if p.Reserves() {
+					observe(float64(open[p.Name]), "policy", p.Name)
 				}
+			}
+			r := l.rules.Load()
+			for _, p := range r.plans {
+				show(p.policy)
+			}
+			for _, d := range r.domains {
+				show(d.policy)
 			}
 		})
 	return i.Err()

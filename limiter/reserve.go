@@ -51,7 +51,11 @@ func (l *Limiter) Extend(ctx context.Context, cs []quota.Claim) []quota.Outcome 
 
 func (l *Limiter) claims(ctx context.Context, cs []quota.Claim, op store.Op) []quota.Outcome {
 	return l.run(ctx, len(cs), func(i int, q *query, rules *rules) error {
-		return q.resolveClaim(rules, l.seal, &cs[i], op)
+		err := q.resolveClaim(rules, l.seal, &cs[i], op)
+		if t := q.hold.ticket; t != nil {
+			t.span.link(ctx)
+		}
+		return err
 	})
 }
 
@@ -134,13 +138,13 @@ func (q *query) looks() bool {
 }
 
 // reservation makes the id of a reserve that is allowed.
-func (l *Limiter) reservation(q *query, d *quota.Decision) {
+func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) {
 	r := q.request
 	if !r.Reserve || !d.Allowed || r.Cost == 0 {
 		return
 	}
 	t := &ticket{
-		number: q.call.Hold.ID, amount: r.Cost, overflow: q.call.Hold.ID%2 == 1, shared: q.hold.shared,
+		number: q.call.Hold.ID, amount: r.Cost, overflow: q.call.Hold.ID%2 == 1, shared: q.hold.shared, span: spanOf(ctx),
 		region: q.rules.Region, tenant: r.Tenant, policy: d.Policy,
 	}
 	if r.Charges == nil { // whose dimensions come with the claim

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
@@ -308,5 +312,54 @@ func TestChecksAmongReservations(t *testing.T) {
 	now = now.Add(50 * time.Millisecond)
 	if d := r.check(t, "globex", 401); !d.Allowed {
 		t.Errorf("a denial outlives what was settled: %+v", d)
+	}
+}
+
+// TestSettleLinksItsReserve: by the id of the reservation alone, so in another process too; not to one that is not sampled.
+func TestSettleLinksItsReserve(t *testing.T) {
+	seal := limiter.NewSeal()
+	one, other := sealedRig(t, onePolicy(completions()), seal), sealedRig(t, onePolicy(completions()), seal)
+	spans := tracetest.NewSpanRecorder()
+	tracer := func(s sdktrace.Sampler) trace.Tracer {
+		return sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(s)).Tracer("test")
+	}
+	for _, row := range []struct {
+		sampler sdktrace.Sampler
+		links   int
+	}{{sdktrace.AlwaysSample(), 1}, {sdktrace.NeverSample(), 0}} {
+		ctx, reserve := tracer(row.sampler).Start(t.Context(), "reserve")
+		o := one.Reserve(ctx, []quota.Request{{Tenant: "acme", Reserve: true, Cost: 10}})
+		reserve.End()
+		id := o[0].Decision.Reservation.ID
+		for name, claim := range map[string]func(context.Context, []quota.Claim) []quota.Outcome{
+			"settle": other.Settle, "extend": one.Extend,
+		} {
+			ctx, span := tracer(sdktrace.AlwaysSample()).Start(t.Context(), name)
+			if o := claim(ctx, []quota.Claim{{Reservation: id, Actual: 5, TTL: time.Minute}}); o[0].Err != nil {
+				t.Fatal(name, o[0].Err)
+			}
+			span.End()
+			all := spans.Ended()
+			links := all[len(all)-1].Links()
+			if len(links) != row.links || row.links == 1 && !links[0].SpanContext.Equal(reserve.SpanContext().WithRemote(true)) {
+				t.Errorf("%s links to %v, want %v", name, links, reserve.SpanContext())
+			}
+		}
+	}
+}
+
+// TestOpenReservationsOfDomains: the gauge shows those of a domain of Envoy's too.
+func TestOpenReservationsOfDomains(t *testing.T) {
+	p := &quota.Policy{Name: "rls-edge", EnforcePercent: -1, MaxTTL: time.Minute, MaxHold: 100, Limits: []quota.Limit{
+		{Name: "user", Units: 10, Window: time.Minute, Counts: quota.CountsTokens},
+	}}
+	r := newWeather(t, limiter.Config{Domains: []quota.Domain{{Policy: p, Tenant: "edge"}}, MaxValues: 1})
+	if o := r.Reserve(t.Context(), []quota.Request{{
+		Tenant: "edge", Policy: p.Name, Reserve: true, Cost: 3, Charges: []quota.Charge{{Limit: &p.Limits[0], Cost: 3}},
+	}}); o[0].Err != nil || o[0].Decision.Reservation == nil {
+		t.Fatalf("%+v", o[0])
+	}
+	if open := r.count(t, "regiond.reservations.open", "policy=rls-edge"); open != 1 {
+		t.Errorf("%d are open, want 1", open)
 	}
 }

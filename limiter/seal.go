@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/regiond/regiond/quota"
 )
 
@@ -22,7 +25,7 @@ import (
 //	id = base64url(tag ‖ AES-CTR(tag, ticket)), tag = HMAC-SHA256(ticket), cut to 16 bytes
 //
 // The tag is the initial vector (SIV): no nonce can come twice, however many ids there are, and equal tickets, as of a
-// replay, have equal ids.
+// replay, have equal ids, unless they are of sampled traces.
 type Seal struct {
 	keys atomic.Pointer[[]sealKey] // the first seals, all open
 }
@@ -117,9 +120,31 @@ type ticket struct {
 	goneUS         int64  // store.Hold.GoneUS
 	overflow       bool   // it is of the partition that unlisted tenants share
 	shared         uint64 // which keys of the plan are those of the values beyond MaxValues, as bits
+	span           spanID // of the reserve, where that was sampled
 	region         string
 	tenant, policy string
 	dims           quota.Dimensions
+}
+
+// spanID is a trace id and a span id; zero for none.
+type spanID [16 + 8]byte
+
+// spanOf is the span of a context, if it is sampled.
+func spanOf(ctx context.Context) (id spanID) {
+	if s := trace.SpanContextFromContext(ctx); s.IsSampled() {
+		t, n := s.TraceID(), s.SpanID()
+		copy(id[copy(id[:], t[:]):], n[:])
+	}
+	return id
+}
+
+// link has the span of a context refer to this one.
+func (id spanID) link(ctx context.Context) {
+	if id != (spanID{}) {
+		trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID(id[:16]), SpanID: trace.SpanID(id[16:]), TraceFlags: trace.FlagsSampled, Remote: true,
+		})})
+	}
 }
 
 // heldBy is who holds the units of a reservation.
@@ -132,15 +157,23 @@ const (
 	heldForNothing        // no limit that counts tokens applies, or one would have denied it: a settle charges nothing
 )
 
-// ticketVersion is the first byte of a ticket.
-const ticketVersion = 1
+// ticketVersion is the first byte of a ticket. The second has flags, and heldBy above hasOverflow.
+const (
+	ticketVersion = 1
+	hasOverflow   = 1
+	hasSpan       = 1 << 7
+)
 
 func (t *ticket) append(b []byte) []byte {
 	flags := byte(t.heldBy) << 1
 	if t.overflow {
-		flags |= 1
+		flags |= hasOverflow
 	}
 	b = append(b, ticketVersion, flags)
+	if t.span != (spanID{}) {
+		b[len(b)-1] |= hasSpan
+		b = append(b, t.span[:]...)
+	}
 	for _, n := range [...]int64{t.number, t.amount, t.goneUS, int64(t.shared)} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
@@ -159,8 +192,15 @@ func parseTicket(b []byte) (*ticket, bool) {
 	if len(b) < 2 || b[0] != ticketVersion {
 		return nil, false
 	}
-	t := &ticket{heldBy: heldBy(b[1] >> 1), overflow: b[1]&1 != 0}
+	flags := b[1]
+	t := &ticket{heldBy: heldBy(flags &^ hasSpan >> 1), overflow: flags&hasOverflow != 0}
 	b = b[2:]
+	if flags&hasSpan != 0 {
+		if len(b) < len(t.span) {
+			return nil, false
+		}
+		b = b[copy(t.span[:], b):]
+	}
 	ok := true
 	number := func() int64 {
 		n, size := binary.Uvarint(b)

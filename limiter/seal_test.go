@@ -30,6 +30,9 @@ func TestSealKeepsTickets(t *testing.T) {
 			shared: rapid.Uint64Range(0, 1<<quota.MaxLimits-1).Draw(t, "shared"),
 			region: text.Draw(t, "region"), tenant: text.Draw(t, "tenant"), policy: text.Draw(t, "policy"),
 		}
+		if rapid.Bool().Draw(t, "sampled") {
+			want.span = spanID(rapid.SliceOfN(rapid.Byte(), len(want.span), len(want.span)).Draw(t, "span"))
+		}
 		for range rapid.IntRange(0, 3).Draw(t, "dimensions") {
 			want.dims = append(want.dims, quota.Dimension{Name: text.Draw(t, "name"), Value: text.Draw(t, "value")})
 		}
@@ -92,6 +95,7 @@ func TestSealSharesLater(t *testing.T) {
 func TestSealedLengths(t *testing.T) {
 	longest := &ticket{
 		number: 1<<53 - 1, amount: quota.MaxUnits, goneUS: 1 << 54, shared: 1<<quota.MaxLimits - 1, heldBy: heldForNothing,
+		span:   spanID(bytes.Repeat([]byte{1}, len(spanID{}))),
 		region: strings.Repeat("r", quota.MaxName), tenant: strings.Repeat("t", quota.MaxID), policy: strings.Repeat("p", quota.MaxName),
 	}
 	for range 16 { // httpapi takes no more

@@ -108,6 +108,11 @@ const (
 	Triplet HeaderFormat = "triplet"
 	// XRateLimit emits X-RateLimit-Limit, -Remaining and -Reset of the headline.
 	XRateLimit HeaderFormat = "x-ratelimit"
+	// OpenAI emits x-ratelimit-limit-requests, -remaining- and -reset-, and the same of tokens.
+	OpenAI HeaderFormat = "openai"
+	// Anthropic emits anthropic-ratelimit-requests-limit, -remaining and -reset, and the same of tokens, input-tokens
+	// and output-tokens.
+	Anthropic HeaderFormat = "anthropic"
 	// HeadersOff emits none of them; Retry-After stays.
 	HeadersOff HeaderFormat = "off"
 )

@@ -68,7 +68,7 @@ func (t *Topology) Validate() []quota.FieldError {
 		t.validateRouteUse(&ps)
 	}
 	ps.oneOf("/headers/format", string(t.Headers.Format),
-		string(quota.Draft11), string(quota.Triplet), string(quota.XRateLimit), string(quota.HeadersOff))
+		string(quota.Draft11), string(quota.Triplet), string(quota.XRateLimit), string(quota.OpenAI), string(quota.Anthropic), string(quota.HeadersOff))
 	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(quota.ResetDelta), string(quota.ResetEpoch))
 	t.Access.validate(&ps)
 	t.validateRLS(&ps)

@@ -55,9 +55,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	amount := c.promptTokens() + c.MaxTokens
 	var d decision
 	status, header, err := g.ask(r.Context(), "/v1/reserve", map[string]any{"tenant": tenant, "amount": amount}, &d)
-	for _, field := range []string{"Ratelimit", "Ratelimit-Policy", "Retry-After"} {
-		if v := header.Get(field); v != "" {
-			w.Header().Set(field, v)
+	for field, lines := range header { // headers: {format: openai} has regiond answer with the fields that OpenAI's clients read
+		if strings.HasPrefix(field, "X-Ratelimit-") || field == "Retry-After" {
+			w.Header()[field] = lines
 		}
 	}
 	switch {

@@ -96,7 +96,7 @@ func (s *scenario) untilRefused(ctx context.Context) error {
 			case <-time.After(readTakes):
 			}
 			s.mu.Lock()
-			fmt.Fprintf(s.out, "  %s  200  %d chunks; %s\n", names[n], a.chunks, s.last)
+			fmt.Fprintf(s.out, "  %s  200  %d chunks; %s; x-ratelimit-remaining-tokens was %s\n", names[n], a.chunks, s.last, a.left)
 			s.mu.Unlock()
 			continue
 		}
@@ -141,6 +141,7 @@ type answer struct {
 	status                 int
 	chunks                 int
 	limit, why, retryAfter string
+	left                   string // tokens
 }
 
 // complete asks the gateway of a region for a completion, and reads it to its end.
@@ -159,7 +160,7 @@ func (s *scenario) complete(ctx context.Context, region int, key string, maxToke
 		return a, err
 	}
 	defer resp.Body.Close()
-	a.status, a.retryAfter = resp.StatusCode, resp.Header.Get("Retry-After")
+	a.status, a.retryAfter, a.left = resp.StatusCode, resp.Header.Get("Retry-After"), resp.Header.Get("X-Ratelimit-Remaining-Tokens")
 	if a.status != http.StatusOK {
 		var refusal struct {
 			Error struct{ Code, Message string }

@@ -20,7 +20,7 @@ func TestScenario(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, want := range []string{
-		"eu-west  200  181 chunks; held 520, used 200: 320 are free again",
+		"eu-west  200  181 chunks; held 520, used 200: 320 are free again; x-ratelimit-remaining-tokens was 1480",
 		"us-east  200  181 chunks; held 520, used 200: 320 are free again",
 		"429  limit tokens, Retry-After: ",
 		"eu-west  200  with max_tokens 20", "us-east  200  with max_tokens 20",

@@ -86,6 +86,8 @@ func (fs *Fields) RateLimit(d *quota.Decision, in Input) {
 			reset += epochSeconds(d, in.NowUS)
 		}
 		fs.triplet([3]string{fieldXLimit, fieldXRemaining, fieldXReset}, s, reset)
+	case quota.OpenAI, quota.Anthropic:
+		fs.provider(d, in)
 	default:
 		fs.draft11(d, in.Jitter)
 	}

@@ -3,6 +3,7 @@ package answer_test
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,55 @@ func TestFieldFormats(t *testing.T) {
 		}
 		if g := strings.Join(got, " / "); g != row.want || len(h) != len(got) {
 			t.Errorf("%s:\n got %s\nwant %s", row.name, g, row.want)
+		}
+	}
+}
+
+// TestProviderFields: counts says which fields a limit has. Of several of a kind it is the headline.
+func TestProviderFields(t *testing.T) {
+	const nowUS = 1_795_198_405_260_197 // 2026-11-20T18:13:25.26Z
+	limit := func(name string, units, left int64, counts quota.Counts, reset time.Duration) quota.LimitState {
+		return quota.LimitState{Limit: &quota.Limit{Name: name, Units: units, Window: time.Hour, Counts: counts}, Remaining: left, ResetAfter: reset}
+	}
+	inflight := limit("inflight", 4, 0, quota.CountsRequests, time.Second)
+	inflight.Limit.Algorithm = quota.Concurrent
+	no := limit("burst", 5, 0, quota.CountsRequests, 30*time.Second)
+	no.Denied, no.RetryAfter = true, 1500*time.Millisecond
+	for _, row := range []struct {
+		limits            []quota.LimitState
+		openai, anthropic string
+	}{
+		{
+			[]quota.LimitState{
+				inflight, limit("burst", 20, 19, 0, 120*time.Millisecond), limit("day", 600, 599, 0, time.Hour),
+				limit("tokens", 90_000, 4000, quota.CountsTokens, 6*time.Minute-time.Microsecond),
+			},
+			"x-ratelimit-limit-requests: 20 / x-ratelimit-limit-tokens: 90000 / x-ratelimit-remaining-requests: 19 / " +
+				"x-ratelimit-remaining-tokens: 4000 / x-ratelimit-reset-requests: 120ms / x-ratelimit-reset-tokens: 6m0s",
+			"anthropic-ratelimit-requests-limit: 20 / anthropic-ratelimit-requests-remaining: 19 / anthropic-ratelimit-requests-reset: 2026-11-20T18:13:27Z / " +
+				"anthropic-ratelimit-tokens-limit: 90000 / anthropic-ratelimit-tokens-remaining: 4000 / anthropic-ratelimit-tokens-reset: 2026-11-20T18:19:26Z",
+		},
+		{
+			[]quota.LimitState{no, limit("input", 100, 100, quota.CountsTokens, 0), limit("output", 50, 1, quota.CountsTokens, time.Second)},
+			"retry-after: 2 / x-ratelimit-limit-requests: 5 / x-ratelimit-limit-tokens: 50 / x-ratelimit-remaining-requests: 0 / " +
+				"x-ratelimit-remaining-tokens: 1 / x-ratelimit-reset-requests: 2s / x-ratelimit-reset-tokens: 1s",
+			"anthropic-ratelimit-input-tokens-limit: 100 / anthropic-ratelimit-input-tokens-remaining: 100 / anthropic-ratelimit-input-tokens-reset: 2026-11-20T18:13:26Z / " +
+				"anthropic-ratelimit-output-tokens-limit: 50 / anthropic-ratelimit-output-tokens-remaining: 1 / anthropic-ratelimit-output-tokens-reset: 2026-11-20T18:13:27Z / " +
+				"anthropic-ratelimit-requests-limit: 5 / anthropic-ratelimit-requests-remaining: 0 / anthropic-ratelimit-requests-reset: 2026-11-20T18:13:28Z / " +
+				"anthropic-ratelimit-tokens-limit: 50 / anthropic-ratelimit-tokens-remaining: 1 / anthropic-ratelimit-tokens-reset: 2026-11-20T18:13:27Z / retry-after: 2",
+		},
+		{[]quota.LimitState{inflight}, "", ""},
+	} {
+		d := quota.Decision{Policy: "llm", Limits: row.limits, Allowed: !row.limits[0].Denied}
+		for format, want := range map[quota.HeaderFormat]string{quota.OpenAI: row.openai, quota.Anthropic: row.anthropic} {
+			var lines []string
+			for name, v := range render(quota.Headers{Format: format}, &d, 0, nowUS, !d.Allowed) {
+				lines = append(lines, strings.ToLower(name)+": "+v[0])
+			}
+			slices.Sort(lines)
+			if got := strings.Join(lines, " / "); got != want {
+				t.Errorf("%s:\n got %s\nwant %s", format, got, want)
+			}
 		}
 	}
 }

@@ -195,7 +195,7 @@ func printable(text string) string {
 // partitionText is a partition for people: "user=42 ip=192.0.2.1", "-" for a tenant's only one. What it
 // cannot read it returns as it is.
 func partitionText(partition string) string {
-	names, rest, _ := strings.Cut(partition, ":")
+	names, rest, _ := strings.Cut(strings.TrimPrefix(partition, "#"), ":") // of a limit that counts tokens
 	var words []string
 	add := func(name string) (ok bool) {
 		var value string

@@ -72,7 +72,7 @@ func TestTopPlain(t *testing.T) {
 
 func TestPartitionText(t *testing.T) {
 	for partition, want := range map[string]string{
-		"::": "-", "user:2.42:": "user=42", "user,ip:2.42,9.192.0.2.1:": "user=42 ip=192.0.2.1", "user:-:": "user=(none)",
+		"::": "-", "#::": "-", "user:2.42:": "user=42", "#user:2.42:": "user=42", "user,ip:2.42,9.192.0.2.1:": "user=42 ip=192.0.2.1", "user:-:": "user=(none)",
 		"::route=5.login": "route=login", "::a=1.x,b=3.y,z": "a=x b=y,z", "user:3.a:b:": "user=a:b",
 		"user:#12ab": "user:#12ab", "": "", ":": ":", "user:9.short:": "user:9.short:", "user:x": "user:x", "::a=": "::a=", "a,b:1.x:": "a,b:1.x:",
 	} {

@@ -50,7 +50,7 @@ func New(o Options) (*Gossip, error) {
 	g := &Gossip{options: o, update: make(chan struct{}, 1), last: map[string]string{}, targets: map[string]*target{}}
 	g.members = &table{
 		Table: o.Members, known: o.Regions, log: o.Logger,
-		refused: func(reason string) { g.metrics.refusedFor(reason) },
+		refused: func(reason string) { g.metrics.refused.Add(1, "reason", reason) },
 	}
 	keys := o.Keys
 	if len(keys) == 0 {
@@ -149,7 +149,7 @@ func (g *Gossip) Run(ctx context.Context) error {
 		config.AdvertisePort = cmp.Or(config.AdvertisePort, ports.port())
 		inner = ports
 	}
-	bounded := newTransport(inner, config, g.metrics.refusedFor)
+	bounded := newTransport(inner, config, g.members.refused)
 	config.Transport = bounded
 	ml, err := memberlist.Create(config)
 	if err != nil {

@@ -53,5 +53,3 @@ func newMetrics(meter metric.Meter, g *Gossip) (*metrics, error) {
 	}
 	return m, i.Err()
 }
-
-func (m *metrics) refusedFor(reason string) { m.refused.Add(1, "reason", reason) }

@@ -88,10 +88,7 @@ func (s *State) Store() loan.Store {
 // lost since. Then all that was there before has aged before anything is open again, so that one loss makes one epoch,
 // however late each of many partitions finds that it was hit.
 func (s *State) Lose(thereUS int64) {
-	if s.o.Eval == nil { // what is in memory ends with the process
-		return
-	}
-	if thereUS <= s.excused.Load() {
+	if s.o.Eval == nil || thereUS <= s.excused.Load() { // what is in memory ends with the process
 		return
 	}
 	for had := s.missing.Load(); thereUS > had && !s.missing.CompareAndSwap(had, thereUS); had = s.missing.Load() {

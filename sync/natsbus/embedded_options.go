@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/quota"
 )
 
 const (
@@ -58,10 +60,11 @@ type Remote struct {
 // addresses of remotes were checked by region.
 func (o *EmbeddedOptions) validate() error {
 	var errs []error
-	if _, _, err := region.SplitAddress(o.ListenAddr); err != nil && o.ListenAddr != "" {
+	host, _, err := hostPort(o.ListenAddr)
+	if err != nil && o.ListenAddr != "" {
 		errs = append(errs, fmt.Errorf("option ListenAddr: %w", err))
 	}
-	if o.ListenAddr != "" && o.TLS == nil && !region.OnLoopback(o.ListenAddr) {
+	if o.ListenAddr != "" && o.TLS == nil && !quota.IsLoopback(host) {
 		errs = append(errs, fmt.Errorf("gateway address %s is not a loopback address and there is no TLS: anybody could join; "+
 			"give a key_file for gossip, from which certificates are derived, or listen on 127.0.0.1", o.ListenAddr))
 	}
@@ -107,12 +110,21 @@ func (o *EmbeddedOptions) serverOptions(own *tls.Config) *server.Options {
 		WriteDeadline: 2 * writeTimeout,
 		WriteTimeout:  server.WriteTimeoutPolicyClose,
 	}
-	host, port, _ := region.SplitAddress(o.ListenAddr)                                               // validated
-	opts.Gateway.Host, opts.Gateway.Port = cmp.Or(host, "0.0.0.0"), cmp.Or(port, server.RANDOM_PORT) // to nats-server 0 is no port
+	opts.Gateway.Host, opts.Gateway.Port, _ = hostPort(o.ListenAddr) // validated
 	for _, r := range o.Remotes {
 		opts.Gateway.Gateways = append(opts.Gateway.Gateways, &server.RemoteGatewayOpts{
 			Name: r.Name, URLs: []*url.URL{{Scheme: "nats", Host: r.Addr}},
 		})
 	}
 	return opts
+}
+
+// hostPort splits an address into nats-server's terms: there port 0 means none, and −1 any.
+func hostPort(addr string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return cmp.Or(host, "0.0.0.0"), cmp.Or(int(n), server.RANDOM_PORT), err
 }

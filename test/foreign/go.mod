@@ -8,6 +8,7 @@ require (
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/prometheus/prometheus v0.305.0
 	github.com/regiond/regiond v0.0.0
+	github.com/sashabaranov/go-openai v1.43.0
 )
 
 require (

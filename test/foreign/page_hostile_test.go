@@ -107,12 +107,12 @@ func TestPageOfHostileFigures(t *testing.T) {
 	}, top: map[string]any{"rows": []map[string]any{
 		row(quotes, "user:2.42:", 1, 1<<52), row(long, "user,ip:"+fmt.Sprint(len(quotes))+"."+quotes+",-:route=5.a=b,c", 5, 5), row("", "::", 4, 4),
 		row("short", "", 3, 3), row("colon", ":", 3, 3), row("none", "user", 2, 2), row("lengths", "user:9e9.a,b:c=", 2, 2), row("equals", "::====", 1, 1),
-		row("crowd", "user:0.:", 1, 1), row("", "ip:0.:", 1, 1),
+		row("crowd", "user:0.:", 1, 1), row("", "ip:0.:", 1, 1), row("tokens", "#user:2.42:", 1, 1), row("all tokens", "#::", 1, 1),
 	}, "notes": []string{quotes + long}}}
 	address := f.serve(t)
 	b := openBrowser(t, 360, 740)
 	b.do(t, chromedp.Navigate(address+"/"))
-	b.await(t, time.Minute, `document.querySelectorAll("#top tbody tr").length === 10 && document.querySelectorAll("#regions tbody tr").length === 2`)
+	b.await(t, time.Minute, `document.querySelectorAll("#top tbody tr").length === 12 && document.querySelectorAll("#regions tbody tr").length === 2`)
 	for i, want := range []string{quotes + "|p / l|user=42|1 to 4,503,599,627,370,496", long + "|p / l|user=" + quotes + ", route=a=b,c|5", "all others|p / l|the tenant|4"} {
 		quoted, _ := json.Marshal(want)
 		if got := b.value(t, fmt.Sprintf(`%s.split("\n")[%d] === %s`, cellsOf("top"), i, quoted)); got != "true" {
@@ -122,7 +122,10 @@ func TestPageOfHostileFigures(t *testing.T) {
 	if n := b.value(t, `document.querySelectorAll("main b, main img").length`); n != "0" {
 		t.Errorf("%s names became markup", n)
 	}
-	for row, want := range map[int]string{8: "crowd|p / l|all other values of user|1", 9: "all others|p / l|all other values of ip|1"} {
+	for row, want := range map[int]string{
+		8: "crowd|p / l|all other values of user|1", 9: "all others|p / l|all other values of ip|1",
+		10: "tokens|p / l|user=42|1", 11: "all tokens|p / l|the tenant|1",
+	} {
 		if got := b.value(t, fmt.Sprintf(`%s.split("\n")[%d]`, cellsOf("top"), row)); got != want {
 			t.Errorf("row %d is %q, want %q", row, got, want)
 		}
@@ -131,6 +134,10 @@ func TestPageOfHostileFigures(t *testing.T) {
 	b.await(t, 20*time.Second, `document.getElementById("why-text").textContent.startsWith("Values beyond max_values share this partition")`)
 	b.value(t, `document.querySelectorAll("#top tbody button")[1].click()`)
 	b.await(t, 20*time.Second, `document.getElementById("why-text").textContent.includes(" asked with policy=p&dim.user=")`)
+	for tenant, asked := range map[string]string{"tokens": "tokens asked with policy=p&dim.user=42", "all tokens": "all tokens asked with policy=p"} {
+		b.value(t, `[...document.querySelectorAll("#top tbody button")].find(e => e.textContent === "`+tenant+`").click()`)
+		b.await(t, 20*time.Second, `document.getElementById("why-text").textContent === "`+asked+`"`)
+	}
 	b.await(t, 5*time.Second, fits)
 
 	// Another policy of the same number, no region, and a mode that changes.

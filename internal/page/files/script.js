@@ -554,8 +554,9 @@ async function explain(row) {
 $("why-close").addEventListener("click", () => { $("why").hidden = true; });
 
 // dimensions are those of a partition such as "user,ip:2.42,-:route=5.login": the names that it is
-// counted by, their values behind their lengths, "-" for none, and what the limit asks for.
+// counted by, their values behind their lengths, "-" for none, and what the limit asks for. A "#" before all is of tokens.
 function dimensions(partition) {
+  partition = partition.replace(/^#/, "");
   const dims = [];
   const colon = partition.indexOf(":");
   let rest = partition.slice(colon + 1);
@@ -582,7 +583,7 @@ function dimensions(partition) {
 
 // counted is what a partition is, in words: "user=42", or the tenant as a whole. Hidden values are a hash.
 function counted(partition) {
-  const [by, values = ""] = partition.split(/:(.*)/s);
+  const [by, values = ""] = partition.replace(/^#/, "").split(/:(.*)/s);
   if (values[0] === "#") return by + " " + values;
   return dimensions(partition).map(([name, value]) => (value === "" ? "all other values of " + name : name + "=" + value)).join(", ") || (by ? "no " + by : "the tenant");
 }
