@@ -65,7 +65,7 @@ func values(f protoreflect.FieldDescriptor, typ protowire.Type, data []byte) (n 
 // maxCount is how often a field, or its values, may be in a message.
 func maxCount(field protoreflect.Name) int {
 	switch field {
-	case "ids", "generations", "units":
+	case "ids", "generations", "units", "held_rows", "held_sequences", "held_units", "held_left":
 		return MaxEntries
 	case "growth":
 		return 2 * MaxEntries
@@ -144,7 +144,11 @@ func (g *Group) check() error {
 		// The start of the bucket is below the end of time; the product is not formed.
 		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS)),
 		eachWithin("generations", g.Generations, 1, EndOfTime),
-		eachWithin("units", g.Units, 0, quota.MaxCounter))
+		eachWithin("units", g.Units, 0, quota.MaxCounter),
+		each("gauges", g.Gauges, func(h *Gauge) error {
+			return cmp.Or(within("sequence", h.Sequence, 0, EndOfTime), within("units", h.Units, 0, quota.MaxUnits),
+				within("left", h.LeftUS, 0, quota.MaxTTL.Microseconds()))
+		}))
 }
 
 func (h *Heartbeat) check() error {

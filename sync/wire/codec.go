@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -140,12 +142,49 @@ func (u *Usage) body() *pb.Body {
 		for i, generation := range g.Generations {
 			differences[i], before = generation-before, generation
 		}
-		m.Groups = append(m.Groups, &pb.Group{
+		group := &pb.Group{
 			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
 			Ids: g.IDs, Generations: differences, Units: g.Units, Growth: g.Growth,
-		})
+		}
+		writeGauges(group, g.Gauges)
+		m.Groups = append(m.Groups, group)
 	}
 	return &pb.Body{Kind: &pb.Body_Usage{Usage: m}}
+}
+
+// writeGauges writes those of them that are none zero.
+func writeGauges(m *pb.Group, gauges []Gauge) {
+	before := -1
+	for row, g := range gauges {
+		if g.Sequence > 0 {
+			m.HeldRows, before = append(m.HeldRows, uint32(row-before)), row
+			m.HeldSequences, m.HeldUnits = append(m.HeldSequences, g.Sequence), append(m.HeldUnits, g.Units)
+			m.HeldLeft = append(m.HeldLeft, g.LeftUS)
+		}
+	}
+}
+
+// readGauges reads what writeGauges writes. The columns are within the caps.
+func readGauges(m *pb.Group) ([]Gauge, error) {
+	n, row := len(m.HeldRows), -1
+	if len(m.HeldSequences) != n || len(m.HeldUnits) != n || len(m.HeldLeft) != n {
+		return nil, fmt.Errorf("columns of different length: %d held_rows, %d held_sequences, %d held_units, %d held_left",
+			n, len(m.HeldSequences), len(m.HeldUnits), len(m.HeldLeft))
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	gauges := make([]Gauge, len(m.Ids))
+	for i, difference := range m.HeldRows {
+		if row += int(difference); difference == 0 || row >= len(gauges) {
+			return nil, fmt.Errorf("held_rows[%d] leads from %d to %d of %d rows", i, row-int(difference), row, len(gauges))
+		}
+		gauges[row] = Gauge{m.HeldSequences[i], m.HeldUnits[i], m.HeldLeft[i]}
+		if gauges[row].Sequence < 1 { // which would be none
+			return nil, within("held_sequences", gauges[row].Sequence, 1, EndOfTime)
+		}
+	}
+	return gauges, nil
 }
 
 func readUsage(m *pb.Usage) (*Usage, error) {
@@ -172,9 +211,13 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 			before += difference
 			g.Generations[i] = before
 		}
+		gauges, err := readGauges(g)
+		if err != nil {
+			return nil, Refuse(ReasonMalformed, "groups[%d]: %w", i, err)
+		}
 		u.Groups = append(u.Groups, Group{
 			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
-			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth,
+			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth, Gauges: gauges,
 		})
 	}
 	return u, nil

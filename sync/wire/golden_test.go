@@ -42,6 +42,8 @@ func goldens() []sample {
 	}
 	empty := usageOf(0, 0)
 	empty.Number, empty.Chunk = 0, wire.Chunk{Snapshot: 1, Count: 1}
+	held := usageOf(2, 4)
+	held.Groups[1].Gauges = []wire.Gauge{1: {Sequence: 41, Units: 60, LeftUS: 119_000_000}, 3: {Sequence: 7}}
 	returned := usageOf(1, 1)
 	returned.Origin = "us-east"
 	forwarded := usageOf(1, 1)
@@ -66,6 +68,7 @@ func goldens() []sample {
 	return []sample{
 		{"usage_changes", "Two limits with two changed counters each.", wire.Append(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.Append(nil, chunk), chunk, false},
+		{"usage_held", "Two limits with four counters each; of two under the second, open reservations hold or held units.", wire.Append(nil, held), held, false},
 		{"usage_empty_snapshot", "The snapshot of a region that has admitted nothing.", wire.Append(nil, empty), empty, false},
 		{"usage_handed_back", "A counter of us-east, as eu-west knows it.", wire.Append(nil, returned), returned, false},
 		{"usage_forwarded", "A counter of us-east, whose clock is a minute behind, as eu-west knows it.", wire.Append(nil, forwarded), forwarded, false},

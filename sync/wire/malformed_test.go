@@ -55,6 +55,13 @@ func columns(ids, generations, units []byte) []byte {
 	return group(nested(5, ids), nested(6, generations), nested(7, units))
 }
 
+// held is a group of good counters with these columns of gauges.
+func held(ids, rows, sequences, units, left []byte) []byte {
+	n := len(ids) / 8
+	return group(nested(5, ids), nested(6, make([]byte, n)), nested(7, make([]byte, n)),
+		nested(9, rows), nested(10, sequences), nested(11, units), nested(12, left))
+}
+
 // rows are three good columns of n rows.
 func rows(n int) []byte { return columns(make([]byte, 8*n), make([]byte, n), make([]byte, n)) }
 
@@ -122,6 +129,13 @@ func malformedRows() []badRow {
 		{"authors over and over", usage(slices.Repeat(nested(1, nil), wire.MaxMessage/4)), size, "from"},
 		{"a generation that overflows back into range", usage(columns(two, // +2^62, then −2^62
 			cat(protowire.AppendVarint(nil, 1<<63), protowire.AppendVarint(nil, 1<<63-1)), []byte{1, 1})), rng, "generations[0]"},
+		{"a gauge without its units", usage(held(two, []byte{1}, []byte{1}, nil, []byte{1})), malformed, "1 held_rows, 1 held_sequences, 0 held_units, 1 held_left"},
+		{"a gauge more than counters", usage(held(one, []byte{1, 1}, []byte{1, 1}, []byte{1, 1}, []byte{1, 1})), malformed, "held_rows[1] leads from 0 to 1 of 1 rows"},
+		{"two gauges of one counter", usage(held(two, []byte{1, 0}, []byte{1, 1}, []byte{1, 1}, []byte{1, 1})), malformed, "held_rows[1] leads from 0 to 0"},
+		{"a gauge of the row before the first", usage(held(two, []byte{0}, []byte{1}, []byte{1}, []byte{1})), malformed, "held_rows[0] leads from -1 to -1"},
+		{"a gauge far away", usage(held(two, protowire.AppendVarint(nil, math.MaxUint32), []byte{1}, []byte{1}, []byte{1})), malformed, "held_rows[0] leads"},
+		{"a gauge of no sequence", usage(held(two, []byte{1}, []byte{0}, []byte{1}, []byte{1})), malformed, "held_sequences must be"},
+		{"gauges of no counters", usage(slices.Repeat(group(nested(9, make([]byte, wire.MaxEntries/2))), 3)), size, "held_rows"},
 		{"units of 2^64−1", usage(columns(one, []byte{0}, protowire.AppendVarint(nil, math.MaxUint64))), rng, "units[0]"},
 	}
 }

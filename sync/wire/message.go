@@ -112,6 +112,14 @@ type Group struct {
 	// Growth is how each counter of a snapshot grew, two for each row; package ledger knows the meaning.
 	// Without it nothing is known of that.
 	Growth []uint64
+	// Gauges has one for each row, zero for those without, or is empty. Those take no bytes of a message.
+	Gauges []Gauge
+}
+
+// Gauge is a quota.Gauge on its way. LeftUS is how long until its last hold ended when the message was made: so no clock matters, and
+// whatever keeps the message lets it count for longer, never for less.
+type Gauge struct {
+	Sequence, Units, LeftUS int64
 }
 
 // Heartbeat reports that a process is alive, from whom it receives and its view of the
@@ -236,9 +244,10 @@ const (
 // a message; the rest of one takes headBytes at most.
 const (
 	headBytes  = 1 << 10
-	groupBytes = 200       // 127 of its limit, 4 numbers of up to 8, 8 tags and lengths
+	groupBytes = 216       // 127 of its limit, 4 numbers of up to 8, 12 tags and lengths
 	rowBytes   = 8 + 8 + 7 // id, generation and units
-	growthSize = 2         // of a row, in words
+	gaugeBytes = 3 + 8 + 6 + 5
+	growthSize = 2 // of a row, in words
 )
 
 // Split divides groups among messages of at most MaxEntries counters each and of so many bytes,
@@ -258,6 +267,9 @@ func Split(groups []Group, most int) [][]Group {
 			if len(g.Growth) > 0 {
 				size += 8 * growthSize
 			}
+			if len(g.Gauges) > 0 {
+				size += gaugeBytes
+			}
 			n := min(len(g.IDs), MaxEntries-entries, (most-bytes-groupBytes)/size)
 			if len(message) == 0 {
 				n = max(1, n)
@@ -273,6 +285,9 @@ func Split(groups []Group, most int) [][]Group {
 			part.Units, g.Units = g.Units[:n:n], g.Units[n:]
 			if m := growthSize * n; len(g.Growth) > 0 {
 				part.Growth, g.Growth = g.Growth[:m:m], g.Growth[m:]
+			}
+			if len(g.Gauges) > 0 {
+				part.Gauges, g.Gauges = g.Gauges[:n:n], g.Gauges[n:]
 			}
 			message = append(message, part)
 			entries, bytes = entries+n, bytes+groupBytes+n*size

@@ -104,6 +104,15 @@ func anyGroup(rows int) *rapid.Generator[wire.Group] {
 				g.Growth = append(g.Growth, rapid.Uint64().Draw(t, "growth"), rapid.Uint64().Draw(t, "growth"))
 			}
 		}
+		if len(g.IDs) > 0 && rapid.Bool().Draw(t, "held") {
+			g.Gauges = make([]wire.Gauge, len(g.IDs))
+			for range rapid.IntRange(1, len(g.IDs)).Draw(t, "gauges") {
+				g.Gauges[rapid.IntRange(0, len(g.IDs)-1).Draw(t, "row")] = wire.Gauge{
+					Sequence: edges(1, wire.EndOfTime).Draw(t, "sequence"), Units: edges(0, quota.MaxUnits).Draw(t, "held"),
+					LeftUS: edges(0, quota.MaxTTL.Microseconds()).Draw(t, "left"),
+				}
+			}
+		}
 		return g
 	})
 }

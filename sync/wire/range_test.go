@@ -54,6 +54,16 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 		{"limit", func(u *usage, v string) { u.Groups[0].Limit = v }, []string{"", "standard", "standard.", ".burst", "a.b.c", "a b.c", "a." + long + "b"}, []string{long + "." + long}},
 	})
 	const end = wire.EndOfTime
+	holding := func() *usage {
+		u := usageOf(1, 3)
+		u.Groups[0].Gauges = []wire.Gauge{1: {Sequence: 1, Units: 1}, 2: {}}
+		return u
+	}
+	outOfRange(t, holding, []setting[*usage, int64]{
+		{"gauges[1]: sequence", func(u *usage, v int64) { u.Groups[0].Gauges[1].Sequence = v }, []int64{end + 1, 1<<63 - 1}, []int64{1, end}},
+		{"gauges[1]: units", func(u *usage, v int64) { u.Groups[0].Gauges[1].Units = v }, []int64{-1, quota.MaxUnits + 1}, []int64{0, quota.MaxUnits}},
+		{"gauges[1]: left", func(u *usage, v int64) { u.Groups[0].Gauges[1].LeftUS = v }, []int64{-1, 3_600_000_001}, []int64{0, 3_600_000_000}},
+	})
 	outOfRange(t, good, []setting[*usage, int64]{
 		{"from: boot_us", func(u *usage, v int64) { u.From.Boot = v }, []int64{0, -1, end}, []int64{1, end - 1}},
 		{"seq", func(u *usage, v int64) { u.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},

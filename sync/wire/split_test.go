@@ -7,6 +7,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -17,6 +18,7 @@ type row struct {
 	id                uint64
 	generation, units int64
 	growth            [2]uint64
+	gauge             wire.Gauge
 }
 
 func rowsOf(groups []wire.Group) []row {
@@ -26,6 +28,9 @@ func rowsOf(groups []wire.Group) []row {
 			r := row{limit: g.Limit, window: g.WindowUS, where: g.Bucket, id: id, generation: g.Generations[i], units: g.Units[i]}
 			if len(g.Growth) > 0 {
 				r.growth = [2]uint64(g.Growth[2*i:])
+			}
+			if len(g.Gauges) > 0 {
+				r.gauge = g.Gauges[i]
 			}
 			rows = append(rows, r)
 		}
@@ -80,6 +85,7 @@ func TestSplitMessagesAreRead(t *testing.T) {
 				if groups == 3 {
 					g.Growth = append(g.Growth, 1<<63, 1<<63)
 				}
+				g.Gauges = append(g.Gauges, wire.Gauge{Sequence: wire.EndOfTime, Units: quota.MaxUnits, LeftUS: quota.MaxTTL.Microseconds()})
 			}
 		}
 		want, got := len(rowsOf(u.Groups)), 0

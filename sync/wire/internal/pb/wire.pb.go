@@ -624,7 +624,13 @@ type Group struct {
 	// lowest first, are a path: 0 rises by a level, 1 ends one of 64 slots of the bucket. There are at
 	// most 63 of each up to the last 1. A level is units shifted right until fewer than 64 are left. The
 	// highest bit of the second is 1 if the author does not know how the counter grew.
-	Growth        []uint64 `protobuf:"fixed64,8,rep,packed,name=growth,proto3" json:"growth,omitempty"`
+	Growth []uint64 `protobuf:"fixed64,8,rep,packed,name=growth,proto3" json:"growth,omitempty"`
+	// What open reservations hold of some of the partitions: columns of equal length, of their own. None without reservations.
+	// Each row of them belongs to the row of the group that the first gives, as the difference to that before; the first to -1.
+	HeldRows      []uint32 `protobuf:"varint,9,rep,packed,name=held_rows,json=heldRows,proto3" json:"held_rows,omitempty"`
+	HeldSequences []int64  `protobuf:"varint,10,rep,packed,name=held_sequences,json=heldSequences,proto3" json:"held_sequences,omitempty"` // of the gauge in the generation, 1 to 2^52: the larger one holds
+	HeldUnits     []int64  `protobuf:"varint,11,rep,packed,name=held_units,json=heldUnits,proto3" json:"held_units,omitempty"`             // 0 to 2^40
+	HeldLeft      []int64  `protobuf:"varint,12,rep,packed,name=held_left,json=heldLeft,proto3" json:"held_left,omitempty"`                // how long until the last ends, when the message was made: 0 to an hour, µs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -711,6 +717,34 @@ func (x *Group) GetUnits() []int64 {
 func (x *Group) GetGrowth() []uint64 {
 	if x != nil {
 		return x.Growth
+	}
+	return nil
+}
+
+func (x *Group) GetHeldRows() []uint32 {
+	if x != nil {
+		return x.HeldRows
+	}
+	return nil
+}
+
+func (x *Group) GetHeldSequences() []int64 {
+	if x != nil {
+		return x.HeldSequences
+	}
+	return nil
+}
+
+func (x *Group) GetHeldUnits() []int64 {
+	if x != nil {
+		return x.HeldUnits
+	}
+	return nil
+}
+
+func (x *Group) GetHeldLeft() []int64 {
+	if x != nil {
+		return x.HeldLeft
 	}
 	return nil
 }
@@ -1818,7 +1852,7 @@ const file_wire_proto_rawDesc = "" +
 	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v3.AnswerR\aanswers\"V\n" +
 	"\x06Answer\x122\n" +
 	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\aprocess\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\x04R\arequest\"\xd1\x01\n" +
+	"\arequest\x18\x02 \x01(\x04R\arequest\"\xd1\x02\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1b\n" +
 	"\twindow_us\x18\x02 \x01(\x03R\bwindowUs\x12\x1b\n" +
@@ -1827,7 +1861,13 @@ const file_wire_proto_rawDesc = "" +
 	"\x03ids\x18\x05 \x03(\x06R\x03ids\x12 \n" +
 	"\vgenerations\x18\x06 \x03(\x12R\vgenerations\x12\x14\n" +
 	"\x05units\x18\a \x03(\x03R\x05units\x12\x16\n" +
-	"\x06growth\x18\b \x03(\x06R\x06growth\"\xec\x02\n" +
+	"\x06growth\x18\b \x03(\x06R\x06growth\x12\x1b\n" +
+	"\theld_rows\x18\t \x03(\rR\bheldRows\x12%\n" +
+	"\x0eheld_sequences\x18\n" +
+	" \x03(\x03R\rheldSequences\x12\x1d\n" +
+	"\n" +
+	"held_units\x18\v \x03(\x03R\theldUnits\x12\x1b\n" +
+	"\theld_left\x18\f \x03(\x03R\bheldLeft\"\xec\x02\n" +
 	"\tHeartbeat\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
