@@ -72,7 +72,8 @@ func (q *query) within(v *store.Verdict) []int64 {
 
 // publishUsage records what the store held of the counters of global limits, also
 // after a denial: that is how a process notices that Redis lost them. The counters in a
-// replayed admission are as old as the admission, and not published; a claim that charges nothing reads none.
+// replayed admission are as old as the admission, and not published; a settle that charges nothing reads none, and an extend those
+// of limits that take holds.
 func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
 	if v.Outcome == store.Replayed || len(v.Limits) == 0 {
 		return
@@ -81,7 +82,10 @@ func (q *query) publishUsage(ctx context.Context, v *store.Verdict) {
 		ctx = context.Background() // the counter holds units of other requests only
 	}
 	for i, g := range q.globals() {
-		q.rules.Global.Record(ctx, q.plan.policy, g.limit, g.key, v.Limits[i].Counter, v.StoreUS)
+		if q.call.Op == store.OpExtend && !g.limit.Holds() {
+			continue
+		}
+		q.rules.Global.Record(ctx, q.plan.policy, g.limit, g.key, v.Limits[i].Counter, v.Limits[i].Gauge, v.StoreUS)
 	}
 }
 

@@ -38,7 +38,7 @@ func (o *others) Grows(_ *quota.Policy, l *quota.Limit, _ *quota.CounterKey, uni
 	return o.grows(units)
 }
 
-func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, t quota.Counter, storeUS int64) {
+func (o *others) Record(_ context.Context, _ *quota.Policy, _ *quota.Limit, key *quota.CounterKey, t quota.Counter, _ quota.Gauge, storeUS int64) {
 	o.note("%v holds %d in %d of generation %d at %d", *key, t.Units, t.Bucket, t.Generation, storeUS)
 }
 

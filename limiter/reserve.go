@@ -251,6 +251,9 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 		return quota.Decision{}, errOver()
 	}
 	q.publishUsage(ctx, v)
+	if q.call.Op == store.OpExtend {
+		v.Limits = v.Limits[:0] // it says nothing else of them
+	}
 	l.countExceeded(q, v)
 	d := q.decision(v, q.within(v))
 	d.StoreUS = v.StoreUS

@@ -422,9 +422,9 @@ type Global interface {
 	// anything meanwhile; at most l.Window.
 	Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration
 	// Record publishes what the store held of the counter at its TIME storeUS, the zero
-	// Counter for nothing, after each decision, charged or not. ctx is that of the
+	// Counter for nothing, and of the gauge beside it, after each decision, charged or not. ctx is that of the
 	// request if it was charged, for its span, and context.Background() otherwise.
-	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, c quota.Counter, storeUS int64)
+	Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, c quota.Counter, g quota.Gauge, storeUS int64)
 	// Asked takes note of what a decision shows of a limit with a bound.
 	Asked(key *quota.CounterKey, a loan.Ask)
 	// Local publishes what this process admitted in memory while the store was away,

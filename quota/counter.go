@@ -18,6 +18,14 @@ type Counter struct {
 	Units      int64 // 0…MaxCounter
 }
 
+// Gauge is how many units the open reservations of one region hold of a partition under a global limit. In one
+// generation of the counter that it belongs to (SameKey), the one with the larger Sequence holds.
+type Gauge struct {
+	Sequence int64 // counts what the store has noted; 0: nothing was ever held
+	Units    int64 // 0…MaxUnits
+	UntilUS  int64 // the store's TIME at which the last hold ends, 0 without any
+}
+
 // CounterKey names the usage counter of one partition under one global limit, in
 // buckets as long as the limit's window.
 type CounterKey struct {

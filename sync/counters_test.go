@@ -54,7 +54,7 @@ func (c *counters) Admit(units int64, cells ...meshtest.Cell) {
 			ID: cell.ID, Limit: cell.Limit, WindowUS: cell.WindowUS,
 			Units: c.UrgentAbove * 100 * int64(len(c.n.w.regions)-1),
 		}
-		c.Record(&s, quota.Counter{Bucket: cell.Bucket, Generation: cell.Generation, Units: c.units[cell]}, c.n.timeUS())
+		c.Record(&s, quota.Counter{Bucket: cell.Bucket, Generation: cell.Generation, Units: c.units[cell]}, quota.Gauge{}, c.n.timeUS())
 	}
 }
 

@@ -182,7 +182,7 @@ func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) strin
 type lone struct{ *view.Ceilings }
 
 // Record implements limiter.Global.
-func (lone) Record(context.Context, *quota.Policy, *quota.Limit, *quota.CounterKey, quota.Counter, int64) {
+func (lone) Record(context.Context, *quota.Policy, *quota.Limit, *quota.CounterKey, quota.Counter, quota.Gauge, int64) {
 }
 
 // Local implements limiter.Global.

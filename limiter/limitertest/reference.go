@@ -50,7 +50,7 @@ func (r *reference) Decide(_ context.Context, calls []store.Call, verdicts []sto
 		}
 		for _, s := range a.States {
 			verdicts[i].Limits = append(verdicts[i].Limits, store.LimitVerdict{
-				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter, Held: s.Held,
+				Remaining: s.Remaining, WaitUS: s.WaitUS, ResetUS: s.ResetUS, Over: s.Over, Counter: s.Counter, Held: s.Held, Gauge: s.Gauge,
 			})
 		}
 		for a.Outcome == oracle.Replayed && len(a.States) > 0 && len(verdicts[i].Limits) < len(q.Limits) { // it is older than a limit

@@ -40,6 +40,8 @@ func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedM
 
 func TestHolds(t *testing.T) { limitertest.Holds(t, timedMemory) }
 
+func TestGauges(t *testing.T) { limitertest.Gauges(t, timedMemory) }
+
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedMemory) }
 
 func TestHoldPrograms(t *testing.T) {

@@ -310,12 +310,59 @@ func (u *call) extend() store.Verdict {
 	for i, name := range r.sets {
 		h, member := u.set(name), holdName(r.ID, r.units[i])
 		h.drop(member)
+		h.held -= r.units[i]
 		h.add(member, r.units[i], u.Hold.TTLUS)
 		u.keepSet(h)
 	}
 	u.reservation = &later
 	u.keepReservation()
-	return store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Hold: later.HoldVerdict}
+	u.load()
+	u.noteGauges()
+	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits)), Hold: later.HoldVerdict}
+	u.counted(v.Limits)
+	for i, l := range u.Plan.Limits {
+		if !l.Holds() {
+			v.Limits[i] = store.LimitVerdict{}
+		}
+	}
+	return v
+}
+
+// noteGauges has the usage counters of the call say what is held of their limits, where they do not.
+func (u *call) noteGauges() {
+	n := -1
+	for i, l := range u.Plan.Limits {
+		if l.Scope != quota.ScopeGlobal || u.counters == nil {
+			continue
+		}
+		n++
+		key := u.Plan.KeyOf[i]
+		h, e := u.keys[key].holds, u.counters[n]
+		if h == nil {
+			continue
+		}
+		c := e.Value.(*usageCounter)
+		g := quota.Gauge{Sequence: c.gauge.Sequence}
+		if h.last() > h.clock.Now { // else some may wait to be removed
+			g.Units, g.UntilUS = h.held, h.last()-h.clock.Offset
+		}
+		if g == c.gauge || e.Ends == 0 && !u.shard.Take(1, u.now) {
+			continue
+		}
+		if c.Generation == 0 {
+			c.add(l, u.now, 0)
+		}
+		g.Sequence++
+		c.gauge = g
+		u.keepCounter(n, key)
+	}
+}
+
+// keepCounter has the n-th counter live for as long as one of its key has to, and as its gauge says.
+func (u *call) keepCounter(n, key int) {
+	e := u.counters[n]
+	until := e.Value.(*usageCounter).gauge.UntilUS + store.HoldsMargin.Microseconds()
+	u.keep(u.names[n], e, max(u.Plan.Keys[key].TTL.Microseconds(), e.Ends-u.now, until-u.now))
 }
 
 // held is how many units open holds have.

@@ -283,6 +283,7 @@ func (k *keyState) merge(part int64) {
 // redisstore/lua/usage_counters.lua. Earlier buckets are not kept, since nobody reads them back.
 type usageCounter struct {
 	quota.Counter
+	gauge quota.Gauge
 }
 
 // add charges units at TIME. A clock that falls by less than a bucket is waited

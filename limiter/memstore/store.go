@@ -313,6 +313,9 @@ func (u *call) decide() store.Verdict {
 			lv.Held, lv.ResetUS = k.holds.held, max(lv.ResetUS, k.holds.reset())
 		}
 	}
+	if writes && !u.unknown {
+		u.noteGauges()
+	}
 	u.counted(v.Limits)
 	if charged && u.record != nil {
 		u.remember(&store.Admission{Plan: cmp.Or(u.Answers, u.Plan), Ceilings: u.ceilings, Limits: v.Limits, Hold: v.Hold, Own: true})
@@ -343,7 +346,8 @@ func (u *call) counted(limits []store.LimitVerdict) {
 	n := 0
 	for i, l := range u.Plan.Limits {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
-			limits[i].Counter = u.counters[n].Value.(*usageCounter).Counter
+			c := u.counters[n].Value.(*usageCounter)
+			limits[i].Counter, limits[i].Gauge = c.Counter, c.gauge
 			n++
 		}
 	}
@@ -533,7 +537,8 @@ func (u *call) load() {
 				continue
 			}
 		}
-		e := u.find(name, u.keys[u.Plan.KeyOf[i]].charged)
+		charged, held := u.Share(u.Plan.KeyOf[i])
+		e := u.find(name, charged+held)
 		if e.Value == nil {
 			e.Value = &usageCounter{}
 		}
@@ -593,9 +598,11 @@ func (u *call) charge() bool {
 	n := 0
 	for i, l := range u.Plan.Limits {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
-			if key := u.Plan.KeyOf[i]; u.keys[key].charged > 0 {
-				u.counters[n].Value.(*usageCounter).add(l, u.now, u.keys[key].charged)
-				u.keep(u.names[n], u.counters[n], u.Plan.Keys[key].TTL.Microseconds())
+			key := u.Plan.KeyOf[i]
+			c := u.counters[n].Value.(*usageCounter)
+			if charged, held := u.Share(key); charged > 0 || held > 0 && c.Generation == 0 {
+				c.add(l, u.now, charged)
+				u.keepCounter(n, key)
 			}
 			n++
 		}

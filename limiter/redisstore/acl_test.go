@@ -96,7 +96,7 @@ func everything(t *testing.T, s *Store) {
 		t.Errorf("lost: %+v, %v", v, err)
 	}
 	found := 0
-	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, int64) { found++ }); err != nil || found != 2 {
+	if err := s.Counters(ctx, func(quota.CounterKey, []quota.Counter, quota.Gauge, int64) { found++ }); err != nil || found != 2 {
 		t.Errorf("%d counters read back (%v), want 2", found, err)
 	}
 	if err := s.ResetAll(ctx, "acme", 1<<52); err != nil {

@@ -112,7 +112,7 @@ func clusterCounters(t *testing.T, o Options) {
 		}
 	}
 	var units int64
-	err := s.Counters(context.Background(), func(_ quota.CounterKey, buckets []quota.Counter, _ int64) {
+	err := s.Counters(context.Background(), func(_ quota.CounterKey, buckets []quota.Counter, _ quota.Gauge, _ int64) {
 		for _, b := range buckets {
 			units += b.Units
 		}

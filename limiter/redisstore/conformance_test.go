@@ -168,6 +168,8 @@ func TestDamagedNumbers(t *testing.T) {
 
 func TestHolds(t *testing.T) { limitertest.Holds(t, timedRedis(t)) }
 
+func TestGauges(t *testing.T) { limitertest.Gauges(t, timedRedis(t)) }
+
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedRedis(t)) }
 
 func TestHoldPrograms(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // thousand keys take a second and a hundredth of its time.
 const countersPause = 10 * time.Millisecond
 
-// yieldCounters receives the one or two buckets of a key, oldest first, and the store's TIME.
-type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)
+// yieldCounters receives the one or two buckets of a key, oldest first, its gauge, and the store's TIME.
+type yieldCounters = func(key quota.CounterKey, buckets []quota.Counter, gauge quota.Gauge, storeUS int64)
 
 // Counters reads all live usage counters and hands them to yield. A process reads
 // them when it starts, to know what was admitted before. It reads slowly, so that
@@ -73,8 +73,9 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 		if values[i].Err() != nil {
 			hash = n.formerCounter(ctx, values[i].Args()[1].(string))
 		}
-		if buckets := parseBuckets(hash); buckets != nil {
-			yield(key, buckets, now.Val().UnixMicro())
+		gauge, known := parseGauge(hash)
+		if buckets := parseBuckets(hash); buckets != nil && known {
+			yield(key, buckets, gauge, now.Val().UnixMicro())
 		}
 	}
 	return nil
@@ -87,6 +88,18 @@ func (n *node) formerCounter(ctx context.Context, name string) map[string]string
 		return nil
 	}
 	return map[string]string{fields[0] + ":" + fields[1]: fields[2], "e": cmp.Or(strings.Join(fields[3:], ":"), "0")}
+}
+
+// parseGauge takes the gauge out of a hash that lua/usage_counters.lua describes; false for what we cannot have written.
+func parseGauge(hash map[string]string) (g quota.Gauge, ok bool) {
+	text, there := hash["h"]
+	if !there {
+		return g, true
+	}
+	delete(hash, "h")
+	r := readText(text)
+	g = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
+	return g, !r.bad && len(r.parts) == 0
 }
 
 // parseBuckets reads a hash that lua/usage_counters.lua describes; nil for what we cannot have written. An earlier bucket

@@ -39,7 +39,7 @@ func TestCountersAreReadBack(t *testing.T) {
 		}
 	}
 	got := map[quota.CounterKey][]quota.Counter{}
-	err := s.Counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, _ int64) { got[key] = buckets })
+	err := s.Counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, _ quota.Gauge, _ int64) { got[key] = buckets })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestFormerCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		read := func() (got []quota.Counter) {
-			if err := s.Counters(ctx, func(_ quota.CounterKey, buckets []quota.Counter, _ int64) { got = buckets }); err != nil {
+			if err := s.Counters(ctx, func(_ quota.CounterKey, buckets []quota.Counter, _ quota.Gauge, _ int64) { got = buckets }); err != nil {
 				t.Fatal(err)
 			}
 			return got

@@ -168,3 +168,49 @@ func TestReservationIsReplayed(t *testing.T) {
 		t.Errorf("%+v, %v", replay, err)
 	}
 }
+
+// TestGaugeOutlivesItsHolds: what peers have to know of holds is read back with the counter, which lives longer than they do, also
+// when it is made again with another bucket.
+func TestGaugeOutlivesItsHolds(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, now, ctx := newRedis(t, srv.Addr(), limitertest.MovedLua), limitertest.ClockOf(t, srv.Client()), context.Background()
+	q := limitertest.Ask(&quota.Limit{Name: "tokens", Units: 100, Window: time.Second, Counts: quota.CountsTokens, Scope: quota.ScopeGlobal})
+	held, check := q.Call("acme", store.OpReserve, 60, nil), q.Call("acme", store.OpCheck, 1, nil)
+	held.Hold = store.Hold{ID: 7, TTLUS: 600_000_000, KeepUS: 1}
+	us := srv.Time()
+	want := quota.Gauge{Sequence: 1, Units: 60, UntilUS: us + held.Hold.TTLUS}
+	for i, c := range []store.Call{held, check, check} {
+		now(us + int64(i)*2_000_000)
+		v, err := limitertest.DecideOne(s, c)
+		if err != nil || v.Limits[0].Gauge != want {
+			t.Fatalf("call %d: %+v, %v", i, v, err)
+		}
+		key := string(store.AppendCounterKey(nil, &c.Counters[0]))
+		if left := srv.Client().PTTL(ctx, key).Val(); left < 10*time.Minute+50*time.Second || left > 11*time.Minute {
+			t.Errorf("after call %d its counter lives %v", i, left)
+		}
+		err = s.Counters(ctx, func(k quota.CounterKey, buckets []quota.Counter, g quota.Gauge, _ int64) {
+			if k != c.Counters[0] || g != want || buckets[len(buckets)-1] != v.Limits[0].Counter {
+				t.Errorf("after call %d %v is read back as %v with gauge %+v", i, k, buckets, g)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, garbage := range []string{"", "1 2", "a 2 3", "1 2 3 4", "1 99999999999999999999 3"} {
+		key := string(store.AppendCounterKey(nil, &check.Counters[0]))
+		srv.Client().HSet(ctx, key, "h", garbage)
+		v, _ := limitertest.Decide(s, limitertest.OneCall("good", 5, 1), check, limitertest.OneCall("good", 5, 1))
+		if !errors.Is(v[1].Err, store.ErrPartition) || v[0].Outcome != store.Admitted || v[2].Outcome != store.Admitted {
+			t.Errorf("gauge %q: %+v", garbage, v)
+		}
+		err := s.Counters(ctx, func(k quota.CounterKey, _ []quota.Counter, g quota.Gauge, _ int64) {
+			t.Errorf("gauge %q of %v is read back as %+v", garbage, k, g)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv.Client().Del(ctx, "rl:{good}:l:standard:::")
+	}
+}

@@ -341,10 +341,16 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 		case c.Op == store.OpReserve && v.Outcome != store.Lost:
 			v.Hold = parseHeld(r, c.Cost)
 		}
+		if v.Outcome != store.Lost {
+			parseGauges(r, c, v, false)
+		}
 	case "n":
 		v.Outcome, v.Hold = store.Replayed, parseSettled(r, c)
 	case "k":
 		v.Outcome, v.Hold = store.Admitted, store.HoldVerdict{ID: c.Hold.ID, Held: r.number(), ExpiresUS: r.number()}
+		v.Limits = slices.Grow(v.Limits, len(c.Plan.Limits))[:len(c.Plan.Limits)]
+		clear(v.Limits)
+		parseGauges(r, c, v, true)
 	case "g", "t":
 		v.Outcome = outcome[0]
 	case "m":
@@ -369,6 +375,20 @@ func parseHeld(r *reader, amount int64) (h store.HoldVerdict) {
 	}
 	h.Held = amount
 	return h
+}
+
+// parseGauges reads the gauges of the limits of a call, each behind its counter or not.
+func parseGauges(r *reader, c *store.Call, v *store.Verdict, counters bool) {
+	for i, limit := range c.Plan.Limits {
+		if limit.Scope != quota.ScopeGlobal || !limit.Holds() {
+			continue
+		}
+		l := &v.Limits[i]
+		if counters {
+			l.Counter = r.counter()
+		}
+		l.Gauge = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
+	}
 }
 
 func parseSettled(r *reader, c *store.Call) store.HoldVerdict {

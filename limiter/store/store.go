@@ -139,9 +139,11 @@ const (
 type Verdict struct {
 	Outcome byte  // 0 with Err
 	StoreUS int64 // the store's clock, µs since the epoch
-	Limits  []LimitVerdict
-	Loans   *Loans      // of OpLoans
-	Hold    HoldVerdict // of OpReserve, OpSettle and OpExtend
+	// Limits has an entry for each limit of the plan. An OpExtend that is Admitted sets counters and gauges of limits that
+	// take holds, and nothing else.
+	Limits []LimitVerdict
+	Loans  *Loans      // of OpLoans
+	Hold   HoldVerdict // of OpReserve, OpSettle and OpExtend
 	// Earlier is the admission that is Replayed.
 	Earlier *Admission
 	// Err is why this call alone could not be decided; nothing of it was charged.
@@ -191,6 +193,9 @@ type LimitVerdict struct {
 	// Counter is what the store has counted of a global limit, zero for nothing. In
 	// an admission that is replayed it is as old as that. It alone is set of what is Lost.
 	Counter quota.Counter
+	// Gauge is what peers have to know of the holds under a global limit, zero where an admission is replayed. It is beside the
+	// counter, and changes with it at once.
+	Gauge quota.Gauge
 }
 
 // Admission is an admission with an Idempotency-Key, as it was answered.

@@ -365,9 +365,9 @@ func (c *Ceilings) Asked(key *quota.CounterKey, a loan.Ask) {
 }
 
 // Record implements limiter.Global.
-func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, t quota.Counter, storeUS int64) {
+func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, t quota.Counter, g quota.Gauge, storeUS int64) {
 	s := c.series(ctx, p, l, key)
-	c.ledger.Record(&s, t, storeUS)
+	c.ledger.Record(&s, t, g, storeUS)
 }
 
 // Local implements limiter.Global.

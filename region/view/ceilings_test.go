@@ -75,7 +75,7 @@ func counterOf(l *quota.Limit) *quota.CounterKey {
 func (c *counting) admit(units int64) {
 	p, l := c.policy()
 	total := quota.Counter{Bucket: c.timeUS() / l.WindowUS(), Generation: storeUS, Units: units}
-	c.ceilings.Record(c.Context(), p, l, counterOf(l), total, c.timeUS())
+	c.ceilings.Record(c.Context(), p, l, counterOf(l), total, quota.Gauge{}, c.timeUS())
 }
 
 // publish has the other region merge what this one has not published yet.
@@ -216,9 +216,9 @@ func TestRecoveryReadsOldWindows(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Second
 			eu, us := newCounting(t, &now, row.after)
-			stored := func(_ context.Context, yield func(quota.CounterKey, []quota.Counter, int64)) error {
+			stored := func(_ context.Context, yield func(quota.CounterKey, []quota.Counter, quota.Gauge, int64)) error {
 				total := quota.Counter{Bucket: storeUS / row.before.WindowUS(), Generation: storeUS, Units: 400}
-				yield(*counterOf(row.before), []quota.Counter{total}, eu.timeUS())
+				yield(*counterOf(row.before), []quota.Counter{total}, quota.Gauge{}, eu.timeUS())
 				return nil
 			}
 			view.NewCounterRecovery(stored, eu.ceilings, slog.New(slog.DiscardHandler)).Recover(t.Context())

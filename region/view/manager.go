@@ -207,8 +207,10 @@ const (
 )
 
 // StoreCounters walks over the live usage counters of a region's store: each key, its
-// buckets, and the store's clock.
-type StoreCounters func(ctx context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error
+// buckets, its gauge, and the store's clock.
+type StoreCounters func(
+	ctx context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, gauge quota.Gauge, storeUS int64),
+) error
 
 // CounterRecovery reads the usage counters of the region's store back into the ledger:
 // at the start, for what an earlier run of this process or a sibling has admitted, and
@@ -254,7 +256,7 @@ func (r *CounterRecovery) Run(ctx context.Context) error {
 // After a failure it requests another.
 func (r *CounterRecovery) Recover(ctx context.Context) (pause time.Duration) {
 	limits := r.ceilings.limits.Load()
-	err := r.counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, storeUS int64) {
+	err := r.counters(ctx, func(key quota.CounterKey, buckets []quota.Counter, gauge quota.Gauge, storeUS int64) {
 		name := limitName(key.Policy, key.Limit)
 		l, known := limits.limits[name]
 		if !known || key.WindowUS > quota.MaxWindow.Microseconds() { // of a limit that is not in force
@@ -263,7 +265,7 @@ func (r *CounterRecovery) Recover(ctx context.Context) (pause time.Duration) {
 		// Its window may be another, from the configuration before or a sibling that has not reloaded.
 		s := ledger.Series{ID: r.ceilings.o.Key.CounterID(&key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: key.WindowUS}
 		for _, t := range buckets {
-			r.ceilings.ledger.Record(&s, t, storeUS)
+			r.ceilings.ledger.Record(&s, t, gauge, storeUS)
 		}
 	})
 	if err != nil {

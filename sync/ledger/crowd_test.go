@@ -42,7 +42,7 @@ func crowd(tb tester, n int, clock *fakeClock, peers ...string) *ledger.Ledger {
 
 func use(l *ledger.Ledger, id uint64, units int64, storeUS int64) {
 	s := ledger.Series{ID: id, Limit: "standard.sustained", Units: 600, WindowUS: minute}
-	l.Record(&s, quota.Counter{Bucket: storeUS / minute, Generation: startUS, Units: units}, storeUS)
+	l.Record(&s, quota.Counter{Bucket: storeUS / minute, Generation: startUS, Units: units}, quota.Gauge{}, storeUS)
 }
 
 // heap is what is in use, all of it.

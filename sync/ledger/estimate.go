@@ -12,7 +12,7 @@ import (
 )
 
 // Estimates fills out with the estimated usage of a partition by each region
-// in the window of windowUS that ends at a moment of our monotonic clock: out[i] for the
+// in the window of windowUS that ends at a moment of our monotonic clock, with what its open reservations hold: out[i] for the
 // region that Region gave i; what does not fit in out is left out. out[0] is our own, with
 // what our siblings have published.
 //
@@ -33,9 +33,11 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 	sh := l.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	held := false
 	for p := sh.first[id]; p != 0; {
 		s := sh.at(p)
 		p = s.next
+		held = held || s.gauges != nil
 		for i := range s.peers {
 			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
@@ -45,20 +47,25 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 		if s.own == nil {
 			continue
 		}
-		held := l.held(s.own)
+		generation := l.held(s.own)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
 			units := c.countedIn(windowUS, s.limit.windowUS, atUS)
 			if len(out) > 0 {
 				out[0] += units
 			}
-			if !quota.SameKey(c.generation, held) || l.isLocal(s.own, c) {
+			if !quota.SameKey(c.generation, generation) || l.isLocal(s.own, c) {
 				lost += units
 			} else if units > 0 && s.limit.windowUS == windowUS {
 				if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); counter.Compare(known) > 0 {
 					known = counter
 				}
 			}
+		}
+	}
+	for r := 0; held && r < len(out); r++ {
+		if out[r] += sh.heldBy(id, r, atUS); r > 0 {
+			out[r] = min(most, out[r])
 		}
 	}
 	return lost, known
@@ -188,7 +195,7 @@ func (l *Ledger) sweepSlice(sh *shard, left int, stats limitStats) int {
 		left--
 		s := &sh.all[left]
 		l.finish(sh, s, nowUS)
-		if len(s.peers) == 0 && s.own == nil {
+		if len(s.peers) == 0 && s.own == nil && s.gauges == nil {
 			l.close(sh, uint32(left)+1)
 			continue
 		}

@@ -131,7 +131,7 @@ func TestHonestRegionClaimsAtMostTheLimit(t *testing.T) {
 			case 0, 1: // charged in the store, by a check or a report
 				generation := startUS - rapid.SampledFrom([]int64{9_000_000, 9_000_000, 3_000_000}).Draw(t, "generation")
 				used[generation] += units
-				ours[i].Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: generation, Units: used[generation]}, startUS)
+				ours[i].Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: generation, Units: used[generation]}, quota.Gauge{}, startUS)
 			case 2: // charged while the store is away
 				used[int64(i)] += units
 				ours[i].Local(&pairLimit, units, startUS)
@@ -169,7 +169,7 @@ func TestForgedSiblingClaimsAtMostTheLimit(t *testing.T) {
 		o.Excess = func(_, _ string, units int64) { claimed += units }
 	})
 	bucket := startUS / pairLimit.WindowUS
-	l.Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: startUS, Units: 100}, startUS)
+	l.Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: startUS, Units: 100}, quota.Gauge{}, startUS)
 	for i := range int64(40) {
 		mustFold(t, l, "eu-west", startUS, 0, one(pairLimit, bucket, startUS-i*1_000_000, 1_000_000))
 	}

@@ -52,7 +52,7 @@ func (l *Ledger) fold(f *fold, clockUS int64, at time.Duration, groups []wire.Gr
 	l.noteClock(f.region, f.clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
-		if (g.Bucket+2)*g.WindowUS > f.clockUS {
+		if f.over = (g.Bucket+2)*g.WindowUS <= f.clockUS; !f.over || len(g.Gauges) > 0 {
 			l.foldGroup(f, g)
 		}
 	}
@@ -64,7 +64,8 @@ func (l *Ledger) fold(f *fold, clockUS int64, at time.Duration, groups []wire.Gr
 
 // fold is a message on its way in.
 type fold struct {
-	update   // of the counter that is merged
+	update        // of the counter that is merged
+	over     bool // its bucket is
 	author   string
 	region   int
 	whole    bool    // earlier messages are missing
@@ -102,12 +103,16 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 		f.sh = l.shard(g.IDs[i])
 		f.sh.mu.Lock()
 		for end := min(i+foldSlice, len(g.IDs)); i < end && l.shard(g.IDs[i]) == f.sh; i++ {
-			if g.Units[i] > 0 {
+			f.id, f.generation = g.IDs[i], g.Generations[i]
+			if g.Units[i] > 0 && !f.over {
 				if f.path = nil; len(g.Growth) > 0 {
 					f.path = (*growth)(g.Growth[2*i:])
 				}
-				f.id, f.generation = g.IDs[i], g.Generations[i]
 				merge(f, g.Units[i])
+			}
+			if len(g.Gauges) > 0 && g.Gauges[i].Sequence > 0 {
+				f.gauge = g.Gauges[i]
+				l.foldGauge(f)
 			}
 		}
 		f.sh.mu.Unlock()

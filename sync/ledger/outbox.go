@@ -65,22 +65,22 @@ func (sh *shard) oldest(nowUS int64) int64 {
 	return nowUS
 }
 
-// changed notes that a counter of our own has grown, and reports whether its series
-// became urgent by that. peers is how many other regions there are.
-func (sh *shard) changed(o *own, c *ownCounter, limitUnits, peers, nowUS int64) (becameUrgent bool) {
-	if peers < 1 {
-		c.published = c.units
-		sh.settle(o)
-		return false
-	}
+// changed notes that a counter of our own has grown, or a gauge has changed, and reports whether its series
+// became urgent by that. peers is how many other regions there are, at least 1.
+func (sh *shard) changed(o *own, limitUnits, peers, nowUS int64) (becameUrgent bool) {
 	o.limitUnits = limitUnits
-	return sh.enlist(o, nowUS, o.unpublished() > max(1, limitUnits/(epsilonInverse*peers)))
+	return sh.enlist(o, nowUS, sh.unpublished(o) > max(1, limitUnits/(epsilonInverse*peers)))
 }
 
-// unpublished is how much of our own counters was not taken yet.
-func (o *own) unpublished() (units int64) {
+// unpublished is how much of our own counters and gauges was not taken yet.
+func (sh *shard) unpublished(o *own) (units int64) {
 	for i := range o.counters {
 		units += o.counters[i].units - o.counters[i].published
+	}
+	for _, g := range sh.at(o.place).all() {
+		if g.region() == 0 {
+			units += g.unsent()
+		}
 	}
 	return units
 }
@@ -101,7 +101,7 @@ func (o *own) room(c *ownCounter, most int64) int64 {
 
 // settle takes a series off the outbox when nothing of it is unpublished any more.
 func (sh *shard) settle(o *own) {
-	if o.state != idle && o.unpublished() == 0 {
+	if o.state != idle && sh.unpublished(o) == 0 {
 		o.unlist()
 	}
 }
@@ -245,6 +245,12 @@ func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counter
 			}
 		}
 	}
+	for _, g := range s.all() {
+		if g.region() == 0 && g.unsent() > 0 {
+			c.unpublished += g.unsent()
+			counters++ // or it goes with one
+		}
+	}
 	return c, counters
 }
 
@@ -278,6 +284,7 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64)
 			return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.generation, b.generation))
 		})
 	}
+	first := len(out)
 	for i := range o.counters {
 		p := &o.counters[i]
 		units := o.claim(p, c.most)
@@ -289,6 +296,20 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64)
 		}
 		out = append(out, entry{limit: m, id: c.id, bucket: p.bucket, generation: p.generation, units: units})
 		p.published, o.number = units, number
+	}
+	s := sh.at(o.place)
+	for i := range s.all() {
+		g := &s.all()[i]
+		if g.region() != 0 || g.unsent() == 0 && len(out) == first { // else it goes with what is used, also again
+			continue
+		}
+		rows := s.appendGauge(out, first, g, c.most, l.nowUS(), l.clocks[0].Load())
+		if len(rows) > entries {
+			return out, false
+		}
+		out = rows
+		g.published(g.sequence, g.units)
+		o.number = number
 	}
 	o.unlist()
 	sh.sampled = slices.DeleteFunc(sh.sampled, func(s sampledCheck) bool {

@@ -41,7 +41,7 @@ func TestUrgentEdges(t *testing.T) {
 			l := newLedger(t, &fakeClock{}, func(o *ledger.Options) { o.Regions = func() int { return c.regions } })
 			s := pairLimit
 			s.Units = c.limit
-			l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: c.calm}, startUS)
+			l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: c.calm}, quota.Gauge{}, startUS)
 			if isUrgent(l) || l.Take(10, false, 1) != nil {
 				t.Errorf("%d unpublished of %d are urgent", c.calm, c.limit)
 			}
@@ -51,7 +51,7 @@ func TestUrgentEdges(t *testing.T) {
 				}
 				return
 			}
-			l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: c.hurry}, startUS)
+			l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: c.hurry}, quota.Gauge{}, startUS)
 			if !isUrgent(l) || len(l.Take(10, false, 1)) != 1 {
 				t.Errorf("%d unpublished of %d are not urgent", c.hurry, c.limit)
 			}

@@ -35,8 +35,8 @@ func TestManyAtOnce(t *testing.T) {
 				now := clock.us.Load()
 				a, b := brief, lasting
 				a.ID, b.ID = hash(int(n)%series), hash(w*series+int(n)%series)
-				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.WindowUS, Generation: 1, Units: n + 1}, startUS+now)
-				l.Record(&b, quota.Counter{Bucket: startUS / b.WindowUS, Generation: 1, Units: n + 1}, startUS+now)
+				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.WindowUS, Generation: 1, Units: n + 1}, quota.Gauge{}, startUS+now)
+				l.Record(&b, quota.Counter{Bucket: startUS / b.WindowUS, Generation: 1, Units: n + 1}, quota.Gauge{}, startUS+now)
 				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.WindowUS, 1, n+1)); err != nil {
 					t.Error(err)
 				}

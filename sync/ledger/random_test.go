@@ -110,7 +110,7 @@ func (p *pair) Record(*rapid.T) {
 	if rapid.IntRange(0, 5).Draw(p.T, "absent") == 0 {
 		t = quota.Counter{}
 	}
-	p.ledger.Record(&s, t, storeUS)
+	p.ledger.Record(&s, t, quota.Gauge{}, storeUS)
 	p.model.record(&s, t, storeUS)
 	p.alone(meshtest.Cell{ID: s.ID, Limit: s.Limit, WindowUS: s.WindowUS, Region: "eu-west", Bucket: t.Bucket, Generation: t.Generation}, t.Units)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 // lateUS is how much older than the newest Record another may be and still be one
@@ -28,14 +29,14 @@ type Series struct {
 	Tenant string
 }
 
-// Record notes what our region's store holds of a series now, which was at its TIME
+// Record notes what our region's store holds of a series now, its counter and gauge, which was at its TIME
 // storeUS. c.Generation 0 means that it has no such key. What is not a counter
 // (quota.Counter, the ranges of package wire) is ignored, and so is what is over already.
 //
 // The newest Record shows which generation of the key the store has, and so which of
 // our counters it lost. That is remembered with our counters: with none there is
 // nothing to lose.
-func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
+func (l *Ledger) Record(s *Series, c quota.Counter, g quota.Gauge, storeUS int64) {
 	if c.Generation < 0 || c.Generation > maxUS || c.Units < 0 || c.Units > quota.MaxCounter {
 		return
 	}
@@ -44,6 +45,7 @@ func (l *Ledger) Record(s *Series, c quota.Counter, storeUS int64) {
 		return
 	}
 	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
+	u.gauge = wire.Gauge{Sequence: g.Sequence, Units: g.Units, LeftUS: max(0, g.UntilUS-storeUS)}
 	by := l.cuts(s.Tenant)
 	if !l.outdated(s, by, &u) {
 		l.charge(s, &u, by, c.Units)
@@ -82,11 +84,19 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 			} else {
 				mine.grow(units, u.began, u.nowUS, s.WindowUS)
 			}
-			becameUrgent = u.sh.changed(o, mine, s.Units, int64(l.o.Regions()-1), u.nowUS)
+			if peers := int64(l.o.Regions() - 1); peers < 1 {
+				mine.published = mine.units
+				u.sh.settle(o)
+			} else {
+				becameUrgent = u.sh.changed(o, s.Units, peers, u.nowUS)
+			}
 		}
 		if s.Check != nil && o != nil && o.state != idle { // a later one's Record may have come first, with its usage
 			u.sh.sampled = append(u.sh.sampled[max(0, len(u.sh.sampled)+1-MaxChecks):], sampledCheck{s.ID, *s.Check})
 		}
+	}
+	if u.generation != 0 && u.gauge.Sequence > 0 {
+		becameUrgent = l.recordGauge(s, u) || becameUrgent
 	}
 	if p := u.sh.find(s.ID, &u.limit); u.stored && p != 0 && u.sh.at(p).own != nil {
 		l.observe(u.sh.at(p), u.nowUS, u.generation, u.clockUS)
@@ -103,6 +113,7 @@ type update struct {
 	id                 uint64
 	limit              limitKey
 	bucket, generation int64
+	gauge              wire.Gauge
 	clockUS            int64 // the region's store's TIME at nowUS of our clock
 	nowUS, began       int64 // began is when the bucket did, by our clock
 	stored             bool  // the store holds the counter

@@ -12,7 +12,7 @@ import (
 var pairLimit = ledger.Series{ID: 7, Limit: "a.pair", Units: 600, WindowUS: 60_000_000}
 
 func record(l *ledger.Ledger, generation, units, storeUS int64) {
-	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.WindowUS, Generation: generation, Units: units}, storeUS)
+	l.Record(&pairLimit, quota.Counter{Bucket: startUS / pairLimit.WindowUS, Generation: generation, Units: units}, quota.Gauge{}, storeUS)
 }
 
 // TestOwnNonsense: what cannot be a counter changes nothing.
@@ -21,12 +21,12 @@ func TestOwnNonsense(t *testing.T) {
 	bad := pairLimit
 	bad.WindowUS = 0
 	good := quota.Counter{Bucket: startUS / pairLimit.WindowUS, Generation: 1, Units: 1}
-	l.Record(&bad, good, startUS)
+	l.Record(&bad, good, quota.Gauge{}, startUS)
 	l.Local(&bad, 1, startUS)
 	l.Local(&pairLimit, 0, startUS)
 	l.Local(&pairLimit, -5, startUS)
-	l.Record(&pairLimit, good, -1)
-	l.Record(&pairLimit, good, 1<<52)
+	l.Record(&pairLimit, good, quota.Gauge{}, -1)
+	l.Record(&pairLimit, good, quota.Gauge{}, 1<<52)
 	for _, t := range []quota.Counter{
 		{Bucket: good.Bucket, Generation: -1, Units: 1},
 		{Bucket: good.Bucket, Generation: 1<<52 + 1, Units: 1},
@@ -36,7 +36,7 @@ func TestOwnNonsense(t *testing.T) {
 		{Bucket: 1 << 60, Generation: 1, Units: 1},
 		{Bucket: good.Bucket - 2, Generation: 1, Units: 1}, // over
 	} {
-		l.Record(&pairLimit, t, startUS)
+		l.Record(&pairLimit, t, quota.Gauge{}, startUS)
 	}
 	if got := meshtest.Cells(l); len(got) != 0 || l.Series() != 0 || l.Full() {
 		t.Errorf("held %v", got)

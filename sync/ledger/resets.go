@@ -120,6 +120,8 @@ func (l *Ledger) purge(sh *shard, id uint64, by *cuts) {
 		s := sh.at(p)
 		l.drop(sh, s, func(region int, generation, bucket int64) bool {
 			return l.superseded(by, region, generation, bucket*s.limit.windowUS, nowUS)
+		}, func(g gauge) bool {
+			return g.region() < len(by.regions) && by.regions[g.region()].state == wire.CutDeleted && g.generation() <= by.regions[g.region()].upTo
 		})
 	}
 }

@@ -134,18 +134,18 @@ func resetLedger(t *testing.T, change func(*ledger.Options)) (l *ledger.Ledger, 
 func TestResetIsNoLoss(t *testing.T) {
 	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Lost = func(int64) { t.Error("a loss is reported") } })
 	bucket := nowUS / hourly.WindowUS
-	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 50}, nowUS)
+	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 50}, quota.Gauge{}, nowUS)
 	l.Local(&hourly, 20, nowUS)
 	if own, lost := used(); own != 70 || lost != 20 {
 		t.Fatalf("%d units, %d lost", own, lost)
 	}
 	cut := wire.Cut{Region: "eu-west", UpTo: nowUS}
 	l.Supersede("acme", []wire.Cut{cut})
-	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 51}, nowUS) // it is not deleted yet
+	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: cutUS, Units: 51}, quota.Gauge{}, nowUS) // it is not deleted yet
 	cut.State = wire.CutDeleted
 	l.Supersede("acme", []wire.Cut{cut})
 	clock.advance(300 * time.Millisecond)
-	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: nowUS + 300_000, Units: 3}, nowUS+300_000)
+	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: nowUS + 300_000, Units: 3}, quota.Gauge{}, nowUS+300_000)
 	if own, lost := used(); own != 3 || lost != 0 {
 		t.Fatalf("of the new counter %d units, %d lost", own, lost)
 	}
@@ -162,7 +162,7 @@ func TestResetIsNoLoss(t *testing.T) {
 			}
 		}
 	}
-	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: nowUS + 300_000, Units: 5}, nowUS+1_300_000)
+	l.Record(&hourly, quota.Counter{Bucket: bucket, Generation: nowUS + 300_000, Units: 5}, quota.Gauge{}, nowUS+1_300_000)
 	if own, lost := used(); own != 9 || lost != 4 {
 		t.Fatalf("with the store again %d units, %d lost", own, lost)
 	}
@@ -175,14 +175,14 @@ func TestResetThatReturns(t *testing.T) {
 	l, clock, used := resetLedger(t, func(o *ledger.Options) { o.Returned = func(tenant string) { returned = append(returned, tenant) } })
 	old := quota.Counter{Bucket: nowUS / hourly.WindowUS, Generation: cutUS, Units: 50}
 	l.Supersede("acme", []wire.Cut{{Region: "eu-west", UpTo: nowUS, State: wire.CutDeleted}})
-	l.Record(&hourly, old, nowUS) // a check that was under way
+	l.Record(&hourly, old, quota.Gauge{}, nowUS) // a check that was under way
 	if len(returned) > 0 {
 		t.Fatal("a late answer counts as a return")
 	}
 	clock.advance(time.Hour)
 	old.Bucket, old.Units = old.Bucket+1, 2
 	for range 3 {
-		l.Record(&hourly, old, nowUS+hourUS)
+		l.Record(&hourly, old, quota.Gauge{}, nowUS+hourUS)
 	}
 	if own, _ := used(); own != 2 || !slices.Equal(returned, []string{"acme"}) {
 		t.Errorf("%d units, returned %q", own, returned)

@@ -56,7 +56,7 @@ func TestRoom(t *testing.T) {
 	known := pairLimit
 	known.ID = hash(0)
 	mustFold(t, l, "us-east", startUS, 0, one(known, bucket, 1, 6))
-	l.Record(&known, quota.Counter{Bucket: bucket, Generation: 1, Units: 1}, startUS)
+	l.Record(&known, quota.Counter{Bucket: bucket, Generation: 1, Units: 1}, quota.Gauge{}, startUS)
 	want := map[string]int64{"regiond.sync.partitions": 3, "regiond.sync.counters": 4, "regiond.sync.turned_away": 3, "regiond.sync.losses": 0, "regiond.sync.lost_units": 0}
 	for name, got := range gauges(t, reader) {
 		if got != want[name] {
@@ -157,7 +157,7 @@ func TestOvershoot(t *testing.T) {
 		mustFold(t, l, author, begin+us, clock.now(), one(odd, bucket, 1, units))
 	}
 	fold("us-east", 0, first, 100)
-	l.Record(&odd, quota.Counter{Bucket: first, Generation: 1, Units: 11}, begin)
+	l.Record(&odd, quota.Counter{Bucket: first, Generation: 1, Units: 11}, quota.Gauge{}, begin)
 	fold("ap-south", 500_000, first, 1000) // whose clock is half a second behind
 	fold("us-east", 0, first+1, 7)
 	end := 2 * odd.WindowUS // of the first window's bucket

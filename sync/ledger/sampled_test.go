@@ -18,7 +18,7 @@ func check(n byte) trace.SpanContext {
 func charge(l *ledger.Ledger, id uint64, units int64, by trace.SpanContext) {
 	s := pairLimit
 	s.ID, s.Check = id, &by
-	l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: units}, startUS)
+	l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: units}, quota.Gauge{}, startUS)
 }
 
 // linked is the checks of the next publication, of so many counters.

@@ -49,8 +49,10 @@ type series struct {
 	id    uint64
 	limit *limit
 	peers []peerCounter
-	own   *own // nil while our region has no counters in it
-	next  uint32
+	own   *own // nil while our region has neither counters nor a gauge in it
+	// gauges are those of all regions, nil for none: few series have any.
+	gauges *[]gauge
+	next   uint32
 	// renewed: a region has several generations in one bucket, or had.
 	renewed bool
 }
@@ -143,7 +145,7 @@ const regionBits = 7
 func (c *peerCounter) region() int       { return int(c.name & (MaxRegions - 1)) }
 func (c *peerCounter) generation() int64 { return int64(c.name >> regionBits) }
 
-// own is what a series has while our region has counters in it; it goes with the last.
+// own is what a series has while our region has counters or a gauge in it; it goes with the last.
 type own struct {
 	counters []ownCounter
 	number   uint64 // of the message that carries the newest change; 0: none does yet
@@ -310,8 +312,8 @@ type window struct {
 // finish frees the aligned windows of a series in which every region's counters are
 // over, and reports them to Overshoot.
 func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
-	over := sh.windowsOver(s, l.o.Most(s.limit.name), nowUS)
-	if len(over) == 0 {
+	over, gone := sh.windowsOver(s, l.o.Most(s.limit.name), nowUS), func(g gauge) bool { return g.over(nowUS) }
+	if len(over) == 0 && !slices.ContainsFunc(s.all(), gone) {
 		return
 	}
 	var limitUnits int64
@@ -320,7 +322,7 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 	}
 	l.drop(sh, s, func(_ int, _, bucket int64) bool {
 		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
-	})
+	}, gone)
 	units, inForce := l.o.Limit(s.limit.name)
 	for _, w := range over {
 		of := limitUnits // an override may have changed it
@@ -333,17 +335,22 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 	}
 }
 
-// drop frees the counters of a series that are gone.
-func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bucket int64) bool) {
-	before := len(s.peers)
+// drop frees the counters and gauges of a series that are gone.
+func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bucket int64) bool, goneGauge func(gauge) bool) {
+	before := len(s.peers) + len(s.all())
 	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return gone(c.region(), c.generation(), c.bucket) })
-	freed := before - len(s.peers)
+	if left := slices.DeleteFunc(s.all(), goneGauge); len(left) > 0 {
+		*s.gauges = left
+	} else {
+		s.gauges = nil
+	}
+	freed := before - len(s.peers) - len(s.all())
 	if o := s.own; o != nil {
 		before := len(o.counters)
 		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return gone(0, c.generation, c.bucket) })
 		freed += before - len(o.counters)
 		sh.settle(o)
-		if len(o.counters) == 0 {
+		if len(o.counters) == 0 && !s.holds(0) {
 			s.own = nil
 		}
 	}

@@ -57,9 +57,10 @@ func (l *Ledger) collect(sh *shard, left, entries, region int, since uint64, buf
 // live appends the live counters of a region, no more than most of each bucket. aheadUS is the region's
 // clock minus ours.
 func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []entry {
+	first := len(buf)
 	add := func(c *counter, generation, units int64) {
 		if units > 0 && !s.limit.over(c.began, nowUS) {
-			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, s.path(c, units, aheadUS)})
+			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, s.path(c, units, aheadUS), wire.Gauge{}})
 		}
 	}
 	if region != 0 {
@@ -72,6 +73,11 @@ func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []ent
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
 			add(&c.counter, c.generation, s.own.claim(c, most))
+		}
+	}
+	for i := range s.all() {
+		if g := &s.all()[i]; g.region() == region {
+			buf = s.appendGauge(buf, first, g, most, nowUS, aheadUS)
 		}
 	}
 	return buf
@@ -97,6 +103,7 @@ type entry struct {
 	bucket, generation int64
 	units              int64
 	growth             growth // of a snapshot
+	gauge              wire.Gauge
 }
 
 // group puts counters together by limit and bucket, in a fixed order, with how they grew or without.
@@ -116,19 +123,26 @@ func group(es []entry, grown bool) []wire.Group {
 	generations, units := numbers[:len(es)], numbers[len(es):]
 	var gs []wire.Group
 	var paths []uint64
+	var gauges []wire.Gauge
 	if grown {
 		paths = make([]uint64, 0, 2*len(es))
 	}
 	for i := 0; i < len(es); {
-		first, from := &es[i], i
+		first, from, held := &es[i], i, false
 		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket; i++ {
 			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
 			if grown {
 				paths = append(paths, es[i].growth[:]...)
 			}
+			held = held || es[i].gauge.Sequence > 0
+		}
+		if gauges = nil; held {
+			for _, e := range es[from:i] {
+				gauges = append(gauges, e.gauge)
+			}
 		}
 		gs = append(gs, wire.Group{
-			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket,
+			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket, Gauges: gauges,
 			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i], Growth: paths[min(2*from, len(paths)):len(paths):len(paths)],
 		})
 	}

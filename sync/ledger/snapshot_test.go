@@ -16,7 +16,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 	for i := range 1000 {
 		s := pairLimit
 		s.ID = hash(i)
-		l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: int64(i + 1)}, startUS)
+		l.Record(&s, quota.Counter{Bucket: startUS / s.WindowUS, Generation: 1, Units: int64(i + 1)}, quota.Gauge{}, startUS)
 	}
 	n := 0
 	for piece := range l.Live("eu-west", 0, 64) {
@@ -25,7 +25,7 @@ func TestLiveHoldsNoLock(t *testing.T) {
 			s := pairLimit
 			s.ID = c.ID
 			l.Estimates(c.ID, c.WindowUS, quota.MaxCounter, 0, nil)
-			l.Record(&s, quota.Counter{Bucket: c.Bucket, Generation: 1, Units: c.Units + 1}, startUS)
+			l.Record(&s, quota.Counter{Bucket: c.Bucket, Generation: 1, Units: c.Units + 1}, quota.Gauge{}, startUS)
 		}
 		n += len(cells)
 	}
@@ -84,7 +84,7 @@ func TestSnapshotBringsGrowth(t *testing.T) {
 				break
 			}
 			units += rapid.SampledFrom([]int64{1, 7, 500}).Draw(t, "units")
-			author.Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: startUS, Units: units}, storeUS())
+			author.Record(&pairLimit, quota.Counter{Bucket: bucket, Generation: startUS, Units: units}, quota.Gauge{}, storeUS())
 			mustFold(t, witness, "us-east", storeUS(), clock.now(), one(pairLimit, bucket, startUS, units))
 		}
 		if rapid.Bool().Draw(t, "message first") {

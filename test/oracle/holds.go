@@ -243,7 +243,38 @@ func (r *Region) extend(time int64, q Question) Answer {
 	}
 	rec.Expires, rec.ends = time+q.Hold.TTL, time+q.Hold.TTL+q.Hold.Keep
 	r.reservations[q.Hold.Name] = rec
-	return Answer{Outcome: Admitted, Hold: rec.Reservation}
+	answer, totals := Answer{Outcome: Admitted, Hold: rec.Reservation}, q.Counters
+	for _, p := range q.Parts {
+		for _, a := range p.Asks {
+			s := State{}
+			if a.Limit.Scope == quota.ScopeGlobal {
+				if a.Limit.Holds() {
+					r.note(totals[0], time, a.Limit, r.set(p.Name))
+					s.Counter, s.Gauge = r.totals[totals[0]], r.gauges[totals[0]]
+				}
+				totals = totals[1:]
+			}
+			answer.States = append(answer.States, s)
+		}
+	}
+	return answer
+}
+
+// note has the gauge of a limit say what is held of a set and until when. Each change has the next number, and a limit that nothing
+// was charged to gets a counter of nothing.
+func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set) {
+	was := r.gauges[name]
+	now := quota.Gauge{Sequence: was.Sequence}
+	if left := s.ends(time); left > 0 { // else some may wait to be removed
+		now.Units, now.UntilUS = s.held(time), time+left
+	}
+	if now == was {
+		return
+	}
+	if now.Sequence++; r.totals[name] == (quota.Counter{}) {
+		r.count(name, time, l, 0, true)
+	}
+	r.gauges[name] = now
 }
 
 // reserve makes the holds of a Reserve that fits.

@@ -91,6 +91,7 @@ type State struct {
 	Over      int64 // of a global limit that denies: units used beyond the ceiling, counted up to L
 	Counter   quota.Counter
 	Held      int64 // by reservations, after the call
+	Gauge     quota.Gauge
 }
 
 // Answer is what a Question ought to get. States are in the order of Parts and
@@ -106,6 +107,7 @@ type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
 	totals     map[quota.CounterKey]quota.Counter
+	gauges     map[quota.CounterKey]quota.Gauge
 	sets       map[string]*set
 	// reservations are never forgotten: what is too old is Gone.
 	reservations map[string]reservation
@@ -127,7 +129,7 @@ type partition struct {
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
 	return &Region{
-		partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{},
+		partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{}, gauges: map[quota.CounterKey]quota.Gauge{},
 		sets: map[string]*set{}, reservations: map[string]reservation{},
 	}
 }
@@ -230,7 +232,10 @@ func (r *Region) Decide(time int64, q Question) Answer {
 				if !charge {
 					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling+s.Held)
 				}
-				s.Counter = r.count(totals[0], time, a.Limit, 0, false)
+				if writes && a.Limit.Holds() {
+					r.note(totals[0], time, a.Limit, set)
+				}
+				s.Counter, s.Gauge = r.count(totals[0], time, a.Limit, 0, false), r.gauges[totals[0]]
 				totals = totals[1:]
 			}
 			answer.States = append(answer.States, s)

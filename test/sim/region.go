@@ -242,12 +242,12 @@ func (t *regionStore) drop(c *store.Call, v *store.Verdict) {
 }
 
 // read walks over what a restarted process reads back.
-func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, storeUS int64)) error {
+func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, buckets []quota.Counter, gauge quota.Gauge, storeUS int64)) error {
 	if t.away {
 		return errAway
 	}
 	for _, k := range t.counters {
-		yield(k.key, k.buckets, t.clockUS())
+		yield(k.key, k.buckets, quota.Gauge{}, t.clockUS())
 	}
 	return nil
 }

@@ -28,10 +28,11 @@
 --         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its
 --         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound; for one of a key that
 --         takes holds how many units are held. Of a reserve besides: id and TIME when its holds end, or 0 and 1 if there are too
---         many holds
---   's' settled: the same numbers of limits, then amount, units charged, 1 if its holds were open, and when they end or would have;
+--         many holds. Last of all come sequence, units and TIME of the gauge (usage_counters.lua) of each global limit whose key
+--         takes holds
+--   's' settled: the same numbers of limits, then amount, units charged, 1 if its holds were open, and when they end or would have; then the gauges;
 --   'n' settled before: the last four alone
---   'k' extended: amount and TIME when the holds end
+--   'k' extended: amount and TIME when the holds end; then of each global limit whose key takes holds its counter and gauge
 --   'g' settled too late, or to be extended and not open; 't' another reservation has the id: nothing was charged
 --   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units. Nothing
 --         was charged
@@ -80,7 +81,9 @@ local function read_plan(p)
     plan[i] = k
   end
   p = p + 1
-  if plan.globals and not lost then lost, count, reply_counter, add_counter = usage_counters() end
+  if plan.globals and not lost then
+    lost, count, reply_counter, add_counter, note_gauge, reply_gauge = usage_counters()
+  end
   if bounded and ARGV[p] == '' then return plan, p + 1 end
   if bounded then
     uncommon()
@@ -145,7 +148,7 @@ local function run()
       p = operations + tonumber(ARGV[p])
       lend(plan, at, operations, p)
     elseif op == 'e' then
-      extend(hold)
+      extend(hold, plan, at)
     elseif not (record and replayed(record, print)) then
       if plan.bounds then lower(plan.bounds, at + #plan + #plan.globals, ceilings) end
       local common = c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at)

@@ -99,9 +99,9 @@ local function lend(plan, first, p, last)
   r = r + 2
 end
 
-local function extend(hold)
+local function extend(hold, plan, first)
   held = held or holds()
-  held.extend(hold)
+  held.extend(hold, plan, first)
 end
 
 -- refund takes units back from all keys of a check, which then is as a look at what they leave.
@@ -208,6 +208,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
   end
   if charged and op == 'h' then held.make(plan, takes, hold, c) elseif writes and sets then held.save_all(sets, plan.unknown) end
   if settled then held.settled(hold, settled, c) end
+  if writes and sets and not plan.unknown then held.each_global(plan, first, held.note) end
   r = r + 1
   replies[r] = settled and 's' or (charged or fits) and 'a' or 'd'
   local outcome = r
@@ -247,6 +248,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     r = r + 4
   end
   if charged and record then remember(record, print, outcome) end
+  if sets then held.each_global(plan, first, reply_gauge) end -- a record has none: it would be old
 end
 
 return decide, lend, lower, read_bounds, replayed, extend

@@ -204,8 +204,42 @@ local function holds()
     return record
   end
 
-  -- extend replies to a call that has the holds of a reservation end later.
-  local function extend(hold)
+  -- each_global calls visit for each global limit of a plan whose key takes holds, which were read. first is the place before
+  -- its keys.
+  local function each_global(plan, first, visit)
+    local at = first + #plan
+    for i = 1, plan.globals and #plan or 0 do
+      for j = 1, #plan[i] do
+        if plan[i][j].bucket then
+          at = at + 1
+          if plan[i].holds then visit(KEYS[at], plan[i][j], plan[i].set) end
+        end
+      end
+    end
+  end
+
+  -- note has peers know what is held of a limit.
+  local function note(key, l, h)
+    if open(h) > 0 and h.last > h.now then
+      note_gauge(key, l, h.held, h.last - h.offset)
+    else
+      note_gauge(key, l, 0, 0)
+    end
+  end
+
+  -- read_plan_sets reads the holds of all keys of a plan that take any.
+  local function read_plan_sets(plan, first, sets)
+    local at = first + plan.width - (plan.holding or 0)
+    for i = 1, #plan do
+      if plan[i].holds then
+        at = at + 1
+        plan[i].set = set(sets, KEYS[at])
+      end
+    end
+  end
+
+  -- extend replies to a call that has the holds of a reservation end later. The keys of its plan follow place first.
+  local function extend(hold, plan, first)
     local record, sets, all, ends = read_record(hold), {}, true, TIME + hold.ttl
     if record and not record.settled and TIME < record.ends then
       each_set(record, sets, hold, function(h, member, units)
@@ -225,6 +259,12 @@ local function holds()
     write_record(hold, ends + hold.keep, text)
     replies[r], replies[r + 1], replies[r + 2] = 'k', record.amount, ends
     r = r + 2
+    read_plan_sets(plan, first, sets)
+    each_global(plan, first, function(key, l, h)
+      note(key, l, h)
+      reply_counter(key)
+      reply_gauge(key)
+    end)
   end
 
   local none = { -- a key that takes nothing but holds
@@ -250,21 +290,16 @@ local function holds()
     return takes, charges
   end
 
-  -- read_sets reads the holds of all keys of a plan that take any, by key and by place, and returns the ceilings of all limits
-  -- less what is held.
+  -- read_sets reads the holds of all keys of a plan that take any, and returns the ceilings of all limits less what is held.
   local function read_sets(plan, first, ceilings, sets)
-    local n, lowered, at = 0, {}, first + plan.width - (plan.holding or 0)
+    local n, lowered = 0, {}
+    read_plan_sets(plan, first, sets)
     for i = 1, #plan do
-      local k, h = plan[i], nil
-      if k.holds then
-        at = at + 1
-        h = set(sets, KEYS[at])
-        k.set = h
-      end
+      local k = plan[i]
       for j = 1, #k do
         n = n + 1
         k[j].last = nil -- it is of C
-        lowered[n] = (ceilings and ceilings[n] or k[j].C) - (h and h.held or 0)
+        lowered[n] = (ceilings and ceilings[n] or k[j].C) - (k.holds and k.set.held or 0)
       end
     end
     return lowered
@@ -282,6 +317,6 @@ local function holds()
   return {
     none = none, shares = shares, read_sets = read_sets, fits_later = fits_later, open = open, reset = reset_set, first_end = first_end,
     save_all = save_all, make = make, taken = function(hold) return call('GET', hold.key) end, settle = settle,
-    settled = write_settled, extend = extend, most = MOST,
+    settled = write_settled, extend = extend, each_global = each_global, note = note, most = MOST,
   }
 end

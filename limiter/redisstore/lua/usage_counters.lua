@@ -4,6 +4,7 @@
 -- A hash:
 --   'generation:bucket'   units of the newest bucket, see quota.Counter
 --   'e'                   those of the one before it, if any
+--   'h'                   'sequence units until' of what open holds have of the limit: quota.Gauge, as peers have to know it
 --
 -- Before it was the string 'generation:bucket:units:earlier', which the first charge rewrites.
 --
@@ -13,11 +14,12 @@
 
 local counters = {} -- of this call, by key; false where there is no key
 
-local lost, count, reply_counter, add_counter -- of usage_counters, once it was called
+local lost, count, reply_counter, add_counter, note_gauge, reply_gauge -- of usage_counters, once it was called
 
 local function usage_counters()
   local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
   local SAME_KEY = 1000 -- quota.maxRenewals
+  local MARGIN = 60000 -- store.HoldsMargin, ms
 
   -- load reads the counter of a key, and raises for one that we cannot have written. Generation and bucket stay
   -- text, since most often they are only compared, and written again.
@@ -31,18 +33,27 @@ local function usage_counters()
       if not name then error('GARBAGE in ' .. key, 0) end
       v = { name, units, 'e', earlier == '' and '0' or earlier }
     end
+    local gauge
     for i = 1, #v, 2 do
       local generation, bucket = match(v[i], '^(%d+):(%d+)$')
-      local units = whole(v[i + 1], key)
-      if generation and not t then
-        t = { generation = generation, bucket = bucket, units = units }
-      elseif v[i] ~= 'e' then
-        units = nil
+      local units
+      if v[i] == 'h' then
+        local sequence, held, ends = match(v[i + 1], '^(%d+) (%d+) (%d+)$')
+        units = whole(held, key)
+        gauge = { sequence = whole(sequence, key), units = units, ends = whole(ends, key) }
+      else
+        units = whole(v[i + 1], key)
+        if generation and not t then
+          t = { generation = generation, bucket = bucket, units = units }
+        elseif v[i] ~= 'e' then
+          units = nil
+        end
       end
       if not units or units < 0 or units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
     end
     if #v > 0 and not t then error('GARBAGE in ' .. key, 0) end
     if not is_hash then t.earlier = v[4] end
+    if t then t.gauge = gauge end
     counters[key] = t
     return t
   end
@@ -77,6 +88,39 @@ local function usage_counters()
     r = r + 3
   end
 
+  local none = { sequence = 0, units = 0, ends = 0 } -- the gauge of a counter without one
+
+  -- write_gauge writes the gauge of a counter, which has to outlive what it says.
+  local function write_gauge(key, t)
+    local g = t.gauge
+    call('HSET', key, 'h', format('%.0f %.0f %.0f', g.sequence, g.units, g.ends))
+    if g.ends > TIME then call('PEXPIRE', key, int(ceil((g.ends - TIME) / 1000) + MARGIN), 'GT') end
+  end
+
+  -- gauge notes that open holds have so many units of limit l until TIME ends, if its counter does not say so. The sequence
+  -- stays with the key, whatever becomes of the holds.
+  local function gauge(key, l, units, ends)
+    local t = load(key)
+    if t and t.earlier then return end -- a string, until the first charge
+    local was = t and t.gauge or none
+    if units == was.units and ends == was.ends then return end
+    if not t then
+      t = { generation = NOW, bucket = l.bucket, units = 0 }
+      counters[key] = t
+      call('HSET', key, NOW .. ':' .. l.bucket, '0')
+      call('PEXPIRE', key, longer(l.k))
+    end
+    t.gauge = { sequence = was.sequence + 1, units = units, ends = ends }
+    write_gauge(key, t)
+  end
+
+  -- add_gauge adds the gauge of a counter to the reply.
+  local function add_gauge(key)
+    local g = counters[key] and counters[key].gauge or none
+    replies[r + 1], replies[r + 2], replies[r + 3] = g.sequence, g.units, g.ends
+    r = r + 3
+  end
+
   -- add charges c units to the counter of limit l, which was read.
   local function add(key, l, c)
     local t = counters[key] or { generation = NOW, bucket = l.bucket, units = 0 }
@@ -99,6 +143,7 @@ local function usage_counters()
     call('HSET', key, field, int(t.units))
     if earlier then call('HSET', key, 'e', earlier) end
     call('PEXPIRE', key, longer(l.k))
+    if t.gauge then write_gauge(key, t) end
   end
 
   -- increase adds a unit to a counter that has all that was known of it, in the bucket of now, and returns how many it
@@ -154,5 +199,5 @@ local function usage_counters()
     return true
   end
 
-  return any_lost, count, reply, add
+  return any_lost, count, reply, add, gauge, add_gauge
 end
