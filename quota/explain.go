@@ -94,7 +94,8 @@ type PeerTerm struct {
 	Region   string `json:"region"`
 	Weight   int64  `json:"weight"`
 	Part     int64  `json:"part"`
-	Estimate int64  `json:"estimate"` // units it is believed to have used
+	Estimate int64  `json:"estimate"`       // units it is believed to have used
+	Held     int64  `json:"held,omitempty"` // and those that its open reservations hold
 	// Counted is whether it is one of the regions whose parts are pooled.
 	Counted bool   `json:"counted"`
 	State   string `json:"state"`
@@ -310,19 +311,23 @@ func (a *account) use(s *LimitState) {
 
 func (a *account) peer(p *PeerTerm) {
 	ago := wait(time.Duration(p.AgeMS) * time.Millisecond)
+	used := fmt.Sprintf("used %d", p.Estimate)
+	if p.Held > 0 {
+		used += fmt.Sprintf(" and holds %d for open reservations", p.Held)
+	}
 	why := strings.ReplaceAll(p.State, "_", " ")
 	if p.Reason != "" {
 		why += ": " + strings.ReplaceAll(p.Reason, "_", " ")
 	}
 	switch {
 	case p.Counted:
-		a.say("region %s used %d, as of %s ago.", p.Region, p.Estimate, ago)
-	case p.AgeMS < 0 && p.Estimate == 0 && p.State == "never_seen":
+		a.say("region %s %s, as of %s ago.", p.Region, used, ago)
+	case p.AgeMS < 0 && p.Estimate+p.Held == 0 && p.State == "never_seen":
 		a.say("region %s is not counted on (%s): nothing was received from it since this process started.", p.Region, why)
 	case p.AgeMS < 0:
-		a.say("region %s is not counted on (%s): it used %d.", p.Region, why, p.Estimate)
+		a.say("region %s is not counted on (%s): it %s.", p.Region, why, used)
 	default:
-		a.say("region %s is not counted on (%s): it used %d, as of %s ago.", p.Region, why, p.Estimate, ago)
+		a.say("region %s is not counted on (%s): it %s, as of %s ago.", p.Region, why, used, ago)
 	}
 }
 

@@ -56,6 +56,10 @@ func TestSentences(t *testing.T) {
 		change func(d *Decision, s *LimitState, e *LimitExplanation)
 	}{
 		{"a limit of one region, unused", func(_ *Decision, s *LimitState, e *LimitExplanation) { alone(s, e) }},
+		{"another region holds units", func(_ *Decision, s *LimitState, e *LimitExplanation) {
+			s.Ceiling, s.Remaining = 440, 400
+			e.Peers[0].Held, e.Formula = 60, "max(0, shares eu-west 200 + us-east 200 + ap-south 200 − used us-east 70 − held us-east 60 − used ap-south 30 − lost 0) = 440"
+		}},
 		{"used up", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			alone(s, e)
 			d.Allowed, d.Cost = false, 3

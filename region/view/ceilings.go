@@ -295,12 +295,24 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer.Used = all[v.self]
 	answer.Mode, answer.Reason = v.Mode(p.OnPartition)
 	if explain {
-		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, lost, s.former...))
+		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, c.held(s, key, now), lost, s.former...))
 		if answer.Bounded {
 			c.explainBound(l, &answer)
 		}
 	}
 	return answer
+}
+
+// held is what of the estimates open reservations hold, in the view's order.
+func (c *Ceilings) held(s *snapshot, key *quota.CounterKey, now time.Duration) []int64 {
+	raw, held := make([]int64, len(s.order)), make([]int64, len(s.order))
+	c.ledger.Held(c.o.Key.CounterID(key), now, raw)
+	for n, i := range s.order {
+		if i >= 0 {
+			held[n] = raw[i]
+		}
+	}
+	return held
 }
 
 // explainBound adds the terms of a bound, as far as they are not the store's.

@@ -107,7 +107,7 @@ func (s *scenario) check(verb string, args []string) {
 			}
 		}
 	case "shares": // shares a 50 b=50: of 100, as a divides them
-		t := s.node(args[0]).view.Explain(100, quota.FailShare, nil, 0)
+		t := s.node(args[0]).view.Explain(100, quota.FailShare, nil, nil, 0)
 		got := []string{strconv.FormatInt(t.Part, 10)}
 		for _, p := range t.Peers {
 			got = append(got, fmt.Sprintf("%s=%d", p.Region, p.Part))

@@ -75,13 +75,30 @@ func (v *View) Ceiling(units int64, f quota.FailMode, estimates []int64, lost in
 func (v *View) Share(units int64) int64 { return v.allocation.shares(units)[v.self] }
 
 // Explain returns the terms of Ceiling, without the offsets of clocks, and writes out what it computes with them:
-// "max(0, shares a 50 + b 50 − used b 12 − lost 0) = 88". former names the regions whose estimates follow those of
-// Regions. It allocates.
-func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost int64, former ...string) *quota.CeilingTerms {
+// "max(0, shares a 50 + b 50 − used b 12 − held b 9 − lost 0) = 79". held is what of estimates open reservations hold, nil for nothing.
+// former names the regions whose estimates follow those of Regions. It allocates.
+func (v *View) Explain(units int64, f quota.FailMode, estimates, held []int64, lost int64, former ...string) *quota.CeilingTerms {
 	t := v.terms(units, f, estimates, lost)
 	terms := &quota.CeilingTerms{Part: t.Shares[v.self], Lost: lost}
 	widened := !v.partitioned() || t.widens()
 	var shares, used, above []string
+	part := func(k int) (estimate, holds int64) { // of what a region uses
+		if k < len(held) {
+			holds = min(held[k], estimates[k])
+		}
+		if k < len(estimates) {
+			estimate = estimates[k] - holds
+		}
+		return estimate, holds
+	}
+	taken := func(name string, k int) string {
+		estimate, holds := part(k)
+		text := fmt.Sprintf(" − used %s %d", name, max(0, estimate))
+		if holds > 0 {
+			text += fmt.Sprintf(" − held %s %d", name, holds)
+		}
+		return text
+	}
 	for k, p := range v.Peers {
 		in := t.Members.Has(k)
 		pooled := k == v.self || widened || in
@@ -95,9 +112,7 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 			Region: p.Region, Weight: p.Weight, Part: t.Shares[k], Counted: p.InUse,
 			State: p.State.String(), Reason: p.Text, AgeMS: p.HeardMS,
 		}
-		if k < len(estimates) {
-			term.Estimate = estimates[k]
-		}
+		term.Estimate, term.Held = part(k)
 		if term.Reason == "" && !term.Counted {
 			term.Reason = v.summary()
 		}
@@ -106,16 +121,17 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates []int64, lost in
 		case !pooled:
 			above = append(above, fmt.Sprintf(" − above its share %s max(0, %d − %d)", p.Region, t.estimate(k), t.Shares[k]))
 		case idle:
-			used = append(used, fmt.Sprintf(" − used %s %d (silent, counted as idle)", p.Region, t.estimate(k)))
+			used = append(used, fmt.Sprintf(" − used %s 0 (silent, counted as idle)", p.Region))
 		default:
-			used = append(used, fmt.Sprintf(" − used %s %d", p.Region, t.estimate(k)))
+			used = append(used, taken(p.Region, k))
 		}
 	}
 	for i, name := range former {
 		if k := len(v.Regions) + i; k < len(estimates) && estimates[k] > 0 {
-			used = append(used, fmt.Sprintf(" − used %s %d (not in the topology)", name, estimates[k]))
+			used = append(used, taken(name, k)+" (not in the topology)")
+			estimate, holds := part(k)
 			terms.Peers = append(terms.Peers, quota.PeerTerm{
-				Region: name, Estimate: estimates[k], State: "former", Reason: "it is not in the topology any more", AgeMS: members.Never,
+				Region: name, Estimate: estimate, Held: holds, State: "former", Reason: "it is not in the topology any more", AgeMS: members.Never,
 			})
 		}
 	}

@@ -66,7 +66,7 @@ func TestExplain(t *testing.T) {
 	var got strings.Builder
 	show := func(when string, n *node, fails ...quota.FailMode) {
 		for _, f := range fails {
-			e := n.view.Explain(100, f, []int64{50, 12, 40}, 2)
+			e := n.view.Explain(100, f, []int64{50, 12, 40}, nil, 2)
 			mode, reason := n.view.Mode(f)
 			fmt.Fprintf(&got, "%s, %v\n  %v %v\n  %s\n", when, f, mode, reason, e.Formula)
 			for _, p := range e.Peers {
@@ -82,6 +82,11 @@ func TestExplain(t *testing.T) {
 	w := threeRegions(t)
 	eu := w.find("eu-west")
 	show("all connected", eu, quota.FailShare)
+	held := eu.view.Explain(100, quota.FailShare, []int64{50, 12, 40, 7}, []int64{9, 5, 40, 3}, 2, "former")
+	fmt.Fprintf(&got, "reservations hold units\n  %s\n", held.Formula)
+	for _, p := range held.Peers {
+		fmt.Fprintf(&got, "  %s used %d held %d\n", p.Region, p.Estimate, p.Held)
+	}
 	w.cut["ap-south>eu-west"], w.cut["eu-west>ap-south"] = true, true
 	w.cut["ap-south>us-east"], w.cut["us-east>ap-south"] = true, true
 	w.run(8 * time.Second)
