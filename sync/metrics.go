@@ -18,6 +18,7 @@ const (
 	kindLoan      = "loan"    // wants, grants and returns
 	kindReset     = "reset"
 	kindTop       = "top"
+	kindOverrides = "overrides"
 )
 
 func kindOf(msg wire.Message) (kind, prefix string) {
@@ -35,6 +36,8 @@ func kindOf(msg wire.Message) (kind, prefix string) {
 		return kindLoan, SubjectLoan
 	case *wire.Reset:
 		return kindReset, SubjectReset
+	case *wire.Overrides: // it changes what a tenant may use too
+		return kindOverrides, SubjectReset
 	}
 	return kindTop, SubjectTop
 }
@@ -54,7 +57,7 @@ func newMetrics(meter metric.Meter, ages func() map[string]time.Duration) (*metr
 	for _, r := range wire.Reasons() {
 		reasons = append(reasons, string(r))
 	}
-	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop}
+	kinds := []string{kindUsage, kindSnapshot, kindHeartbeat, kindRequest, kindLoan, kindReset, kindTop, kindOverrides}
 	m := &metrics{
 		published: i.CounterBy("regiond.sync.published", "{message}",
 			"Messages handed to the bus, by kind.", "kind", kinds...),

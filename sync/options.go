@@ -77,6 +77,8 @@ type Receivers struct {
 	Reset func(r *wire.Reset)
 	// Top gets the newest payload that each other process gave to SendTop; its error refuses it.
 	Top func(from quota.Process, payload []byte) error
+	// Overrides gets each payload that another process gave to SendOverrides; its error refuses it.
+	Overrides func(from quota.Process, payload []byte) error
 }
 
 // Advertised is the part of a heartbeat that the region's view decides; for the fields see

@@ -17,6 +17,8 @@ const (
 	// and maxResetsQueued the messages about resets.
 	maxLoansQueued  = 8 * wire.MaxLoans
 	maxResetsQueued = 256
+	// maxOverridesQueued bounds the payloads about overrides.
+	maxOverridesQueued = 64
 )
 
 // queue holds what other goroutines have for the one of Run to publish. What the bus does not
@@ -34,6 +36,7 @@ type queued struct {
 	entries   int                    // of loans
 	resets    []wire.Reset
 	top       []byte // the newest; nil: none
+	overrides [][]byte
 }
 
 func (q *queue) take() queued {
@@ -95,6 +98,20 @@ func (m *Mesh) SendReset(r wire.Reset) {
 	signal.Send(q.ready)
 }
 
+// SendOverrides has a payload about overrides published for all regions, sealed, and reports whether there was room for it. It is
+// no longer the caller's. It may be called from anywhere and never waits.
+func (m *Mesh) SendOverrides(payload []byte) bool {
+	q := &m.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.overrides) == maxOverridesQueued {
+		return false
+	}
+	q.overrides = append(q.overrides, payload)
+	signal.Send(q.ready)
+	return true
+}
+
 // SendTop has a payload published for all other processes at the next tick, sealed, in place of
 // one that still waits; it is no longer the caller's. It may be called from anywhere.
 func (m *Mesh) SendTop(payload []byte) {
@@ -122,6 +139,9 @@ func (m *Mesh) publishQueued() {
 	}
 	for i := range q.resets {
 		_ = m.send(&q.resets[i], "", nil) // counted there, as all are
+	}
+	for _, payload := range q.overrides {
+		_ = m.send(&wire.Overrides{Payload: payload}, "", nil)
 	}
 	if q.top != nil {
 		_ = m.send(&wire.Top{Payload: q.top}, "", nil)

@@ -79,6 +79,8 @@ func (m *Mesh) onNumbered(region string, n wire.Numbered, msg Message, span trac
 		err = m.onReset(n)
 	case *wire.Top:
 		err = m.onTop(n)
+	case *wire.Overrides:
+		err = m.onOverrides(n)
 	}
 	if err == nil {
 		kind, _ := kindOf(n)
@@ -192,6 +194,17 @@ func (m *Mesh) onTop(t *wire.Top) error {
 		}
 	}
 	return err
+}
+
+// onOverrides passes on what may be repeated or late: of two versions the larger holds.
+func (m *Mesh) onOverrides(o *wire.Overrides) error {
+	if m.receivers.Overrides == nil {
+		return nil
+	}
+	if err := m.receivers.Overrides(o.From, o.Payload); err != nil {
+		return wire.Refuse(wire.ReasonRange, "%w", err)
+	}
+	return nil
 }
 
 // check refuses a message with a wrong author. It ignores our own, which a bus may return, and

@@ -74,8 +74,8 @@ func Limits() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits",
 		Short: "Change what one tenant may use, at run time",
-		Long: `Changes what one tenant may use, at run time and without a change of topology.yaml: an override. It is kept in the
-region's Redis and is in force in a second.`,
+		Long: `Changes what one tenant may use, at run time and without a change of topology.yaml: an override. It is kept in each
+region's Redis and is in force in a second, in all regions that are reached.`,
 		Example: `  regiond limits set acme sustained=1200 --for 2h --reason "launch"
   regiond limits list`,
 		Args: NoArgs,

@@ -21,6 +21,7 @@ import (
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/loans"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/region/overrides"
 	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/view"
 	meshsync "github.com/regiond/regiond/sync"
@@ -130,7 +131,10 @@ func (r *replication) bind(reset func(ctx context.Context, tenant string, upTo i
 		Self: r.self, Ledger: r.ceilings.Ledger(), Send: r.mesh.SendReset, Delete: reset, BurntMS: r.d.burntMS, Regions: r.regions, Live: r.received,
 		Now: r.now, TimeUS: r.d.timeUS, Timeout: httpapi.ResetTimeout - 500*time.Millisecond, Logger: r.d.log,
 	})
-	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive})
+	if len(r.d.config.Load().keys.Shared) > 0 { // else tenants would travel in clear
+		r.d.overrides.Connect(overrides.Peers{Self: r.self, Send: r.mesh.SendOverrides, Regions: r.regions, Live: r.received})
+	}
+	r.mesh.SetReceivers(meshsync.Receivers{Loans: r.tender.Receive, Reset: r.resets.Receive, Top: r.top.Receive, Overrides: r.d.overrides.Receive})
 	r.ceilings.Bind(r.tender.Asked, r.resets.Returned)
 }
 

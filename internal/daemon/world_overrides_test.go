@@ -66,3 +66,59 @@ func TestWorldOverrideOfARegion(t *testing.T) {
 		}
 	})
 }
+
+// TestWorldOverrideEverywhere: what is set in one region is in force in all three within a second, and the answer says so. A region
+// that is cut off has it when it is back; of edits on both sides of a cut the larger version holds everywhere; and a region whose
+// Redis was emptied, with all of its processes gone, has all again.
+func TestWorldOverrideEverywhere(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(3, time.Hour, ""), func(w *world) {
+		w.startAll()
+		eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
+		everywhere := func(what, tenant string, units int64, within time.Duration) {
+			t.Helper()
+			w.await(what, within, func() bool {
+				for _, s := range w.regions {
+					if got, _ := s.one().holds(tenant); got != units {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		reached := func(what string, r quota.Edited, want string) {
+			t.Helper()
+			got := ""
+			for _, g := range r.Regions {
+				got += g.Region + " " + g.Result + ", "
+			}
+			if got != want {
+				t.Errorf("%s: %s, want %s", what, got, want)
+			}
+		}
+		for range 4 {
+			eu.one().holds("acme")
+		}
+		reached("a raise", us.one().setUnits("acme", 30), "eu-west applied, us-east applied, ap-south applied, ")
+		everywhere("a raise is everywhere", "acme", 30, 0)
+		if _, admitted := ap.one().holds("acme"); !admitted {
+			t.Error("nothing of the raise is admitted")
+		}
+
+		w.isolate(2, true)
+		time.Sleep(3 * time.Second)
+		reached("a raise during a cut", eu.one().setUnits("acme", 20), "eu-west applied, us-east applied, ap-south not reached, ")
+		reached("an edit on the other side", ap.one().setUnits("acme", 25), "eu-west not reached, us-east not reached, ap-south applied, ")
+		ap.one().setUnits("acme", 26) // the larger counter
+		us.one().setUnits("other", 7)
+		w.isolate(2, false)
+		everywhere("both sides hold the larger version", "acme", 26, 10*time.Second)
+		everywhere("what was edited during the cut", "other", 7, 10*time.Second)
+
+		ap.one().stop()
+		ap.redis.FlushAll()
+		ap.start("anew").awaitReady()
+		everywhere("an emptied region", "acme", 26, 10*time.Second)
+		everywhere("an emptied region, the other tenant", "other", 7, 10*time.Second)
+	})
+}

@@ -4,6 +4,7 @@
 //	edit.go     an edit: what it may say, and when it is in force
 //	overlay.go  what this process knows of all of them
 //	table.go    the same in memory, small
+//	replicate.go  how they come to other regions
 //	keeper.go   where the region keeps them: Redis, or this process
 //
 //	PUT ─▶ Edit ─▶ keeper (compare and set) ─▶ table ─▶ Of, for each decision

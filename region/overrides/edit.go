@@ -42,7 +42,7 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			r.Refused = true
 			return r, nil
 		case r.Before == nil && next.Deleted, r.Before != nil && r.Before.SameTerms(&next) && r.Before.Reason == next.Reason:
-			r.Regions = v.applied()
+			r.Regions = v.everywhere(ctx, r.Before, kept)
 			return r, nil
 		}
 		next.Version = quota.OverrideVersion{Counter: 1, WallUS: v.o.TimeUS(), Region: v.o.Region}
@@ -66,14 +66,10 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 		if r.Version, r.After = next.Version, &next; next.Deleted {
 			r.After = nil
 		}
-		r.Regions = v.applied()
+		r.Regions = v.publish(ctx, &next, text)
 		return r, nil
 	}
 	return quota.Edited{}, ErrContended
-}
-
-func (v *Overlay) applied() []quota.RegionEdit {
-	return []quota.RegionEdit{{Region: v.o.Region, Result: quota.EditApplied}}
 }
 
 // policyOf is the policy that a tenant has with an override, nil for none.

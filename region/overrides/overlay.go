@@ -41,6 +41,10 @@ type Overlay struct {
 	failed atomic.Int64 // when reading one failed last, ns by Now; 0: never
 	faults *loglimit.Rate
 	away   loglimit.Fault
+
+	peers *Peers // nil without other regions
+	inbox chan received
+	waits waits
 }
 
 const (
@@ -58,6 +62,7 @@ const (
 // New returns an Overlay that knows no override yet; Run reads them.
 func New(o Options) *Overlay {
 	v := &Overlay{o: o, keeper: &memory{texts: map[string]string{}, lines: map[string][]string{}}, faults: loglimit.NewRate(1, time.Minute)}
+	v.inbox, v.waits.all = make(chan received, maxInbox), map[uint64]*editWaits{}
 	if o.Eval != nil {
 		v.shared = redis(o.Eval)
 		v.keeper = v.shared
@@ -196,12 +201,19 @@ func (v *Overlay) Size() int64 { return v.table.size.Load() }
 func (v *Overlay) Run(ctx context.Context) error {
 	f := follower{Overlay: v, at: -1}
 	for {
-		wait := f.step(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
+		wait := time.NewTimer(f.step(ctx))
+		for waits := true; waits; {
+			select {
+			case <-ctx.Done():
+				wait.Stop()
+				return nil
+			case r := <-f.inbox:
+				f.handle(ctx, r)
+			case <-wait.C:
+				waits = false
+			}
 		}
+		f.advertise()
 	}
 }
 
@@ -212,6 +224,8 @@ type follower struct {
 	slice   int   // the next to be read
 	left    int   // of those that have to be read soon
 	scanned time.Time
+
+	advertised, askedAt time.Time // when r was published, and d, last
 }
 
 // step does what is due, and returns after which time to call it again.

@@ -33,6 +33,8 @@ type tableSlice struct {
 	all map[uint64]string // packed, by xxhash of the tenant
 	// same has those of tenants whose hash another one has, by tenant: somebody may choose ids so.
 	same map[string]string
+	// digest is the exclusive or of the hashes of all versions.
+	digest uint64
 }
 
 // find returns where a tenant's is, and what.
@@ -162,18 +164,22 @@ func (t *table) get(tenant string) *quota.Override {
 	return t.unpack(packed)
 }
 
-// fold keeps an override if its version is larger than what is known, and reports whether it was.
-func (t *table) fold(o *quota.Override) (won bool) {
+// fold keeps an override if its version is larger than what is known.
+func (t *table) fold(o *quota.Override) {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.find(o.Tenant); !ok {
 		t.size.Add(1)
-	} else if o.Version.Compare(t.unpack(known).Version) <= 0 {
-		return false
+	} else {
+		before := t.unpack(known)
+		if o.Version.Compare(before.Version) <= 0 {
+			return
+		}
+		s.digest ^= versionHash(before)
 	}
+	s.digest ^= versionHash(o)
 	s.put(t.pack(o))
-	return true
 }
 
 // forget drops an override.
@@ -181,7 +187,8 @@ func (t *table) forget(o *quota.Override) {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.find(o.Tenant); ok {
+	if known, ok := s.find(o.Tenant); ok {
+		s.digest ^= versionHash(t.unpack(known))
 		s.drop(o.Tenant)
 		t.size.Add(-1)
 	}
@@ -200,5 +207,16 @@ func (t *table) of(slice int) []*quota.Override {
 	}
 	s.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *quota.Override) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all
+}
+
+// digests are those of all slices: of tables that hold the same they are the same.
+func (t *table) digests() (all [sliceCount]uint64) {
+	for i := range t.slices {
+		s := &t.slices[i]
+		s.mu.RLock()
+		all[i] = s.digest
+		s.mu.RUnlock()
+	}
 	return all
 }

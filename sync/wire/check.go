@@ -223,6 +223,8 @@ func (r *Reset) check() error {
 
 func (t *Top) check() error { return t.checkHead() }
 
+func (o *Overrides) check() error { return o.checkHead() }
+
 func checkAscending(list string, names []string) error {
 	before := ""
 	return each(list, names, func(name *string) error {

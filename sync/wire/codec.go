@@ -119,6 +119,8 @@ func parse(b *pb.Body) (Message, error) {
 		return readLoans(k.Loans)
 	case *pb.Body_TenantReset:
 		return readReset(k.TenantReset), nil
+	case *pb.Body_Overrides:
+		return &Overrides{Head: Head{toProcess(k.Overrides.From), k.Overrides.Seq}, Sealed: k.Overrides.Sealed}, nil
 	case *pb.Body_Top:
 		return &Top{Head: Head{toProcess(k.Top.From), k.Top.Seq}, Sealed: k.Top.Sealed}, nil
 	}
@@ -348,6 +350,10 @@ func readReset(m *pb.Reset) *Reset {
 		Cuts:    list(m.Cuts, func(c *pb.Cut) Cut { return Cut{c.Region, c.UpTo, CutState(min(c.State, uint32(CutReturned)+1))} }),
 		BurntMS: m.BurntMs,
 	}
+}
+
+func (o *Overrides) body() *pb.Body {
+	return &pb.Body{Kind: &pb.Body_Overrides{Overrides: &pb.Overrides{From: fromProcess(o.From), Seq: o.Seq, Sealed: o.Sealed}}}
 }
 
 func (t *Top) body() *pb.Body {

@@ -65,7 +65,9 @@ func goldens() []sample {
 		{Region: "us-east", UpTo: midnight, State: wire.CutDeleted}, {Region: "ap-south", UpTo: midnight + 1},
 	}}
 	top := &wire.Top{Head: wire.Head{From: process("eu-west"), Seq: 48}, Sealed: []byte("not looked at here either")}
+	overrides := &wire.Overrides{Head: wire.Head{From: process("eu-west"), Seq: 50}, Sealed: []byte("nor at this")}
 	return []sample{
+		{"overrides", "What a tenant has, sealed.", wire.Append(nil, overrides), overrides, false},
 		{"usage_changes", "Two limits with two changed counters each.", wire.Append(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.Append(nil, chunk), chunk, false},
 		{"usage_held", "Two limits with four counters each; of two under the second, open reservations hold or held units.", wire.Append(nil, held), held, false},

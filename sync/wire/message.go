@@ -42,7 +42,7 @@ const (
 	EndOfTime = 1 << 52
 )
 
-// Message is one of *Usage, *Heartbeat, *SnapshotRequest, *Loans, *Reset and *Top.
+// Message is one of *Usage, *Heartbeat, *SnapshotRequest, *Loans, *Reset, *Top and *Overrides.
 type Message interface {
 	body() *pb.Body
 	check() error // of a value out of its range
@@ -219,6 +219,13 @@ type Reset struct {
 type Top struct {
 	Head
 	// Payload travels as Sealed, see Secret.
+	Payload, Sealed []byte
+}
+
+// Overrides is about the overrides of tenants; package region/overrides knows what.
+type Overrides struct {
+	Head
+	// Payload travels as Sealed, see Secret; at most MaxPayload bytes.
 	Payload, Sealed []byte
 }
 

@@ -220,3 +220,13 @@ func TestTopsOutOfRangeAreRefused(t *testing.T) {
 		{"seq", func(m *wire.Top, v int64) { m.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
 	})
 }
+
+func TestOverridesOutOfRangeAreRefused(t *testing.T) {
+	good := func() *wire.Overrides {
+		return &wire.Overrides{Head: wire.Head{From: process("eu"), Seq: 1}, Sealed: []byte("x")}
+	}
+	outOfRange(t, good, []setting[*wire.Overrides, int64]{
+		{"from: boot_us", func(m *wire.Overrides, v int64) { m.From.Boot = v }, []int64{0, wire.EndOfTime}, nil},
+		{"seq", func(m *wire.Overrides, v int64) { m.Seq = uint64(v) }, []int64{0}, []int64{1, -1}},
+	})
+}

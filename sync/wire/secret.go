@@ -27,7 +27,8 @@ const (
 	// maxPartition bounds the text of a partition that was sealed: that of the longest names
 	// and values has a few thousand bytes.
 	maxPartition = 16 << 10
-	maxTop       = 192 << 10 // bounds the payload of a Top: compressed, 128 KiB and a little
+	// MaxPayload bounds the payload of a Top, compressed 128 KiB and a little, and of Overrides.
+	MaxPayload = 192 << 10
 )
 
 // Secret authenticates messages, and seals what only our own processes may read. All of
@@ -101,7 +102,7 @@ func (s *Secret) Verify(subject string, message []byte) error {
 }
 
 // Seal encrypts what only holders of the secret may read of a message, before Append: the
-// partitions of wants, the tenant of a Reset, the payload of a Top.
+// partitions of wants, the tenant of a Reset, the payload of a Top or Overrides.
 func (s *Secret) Seal(m Message) {
 	switch m := m.(type) {
 	case *Loans:
@@ -114,6 +115,8 @@ func (s *Secret) Seal(m Message) {
 		m.Sealed = s.seal("", m.ID, []byte(m.Tenant))
 	case *Top:
 		m.Sealed = s.seal("top", m.Seq, m.Payload)
+	case *Overrides:
+		m.Sealed = s.seal("overrides", m.Seq, m.Payload)
 	}
 }
 
@@ -136,7 +139,9 @@ func (s *Secret) Unseal(m Message) (err error) {
 	case *Reset:
 		m.Tenant, err = s.tenant(m.ID, m.Sealed)
 	case *Top:
-		m.Payload, err = s.open("top", m.Seq, m.Sealed, maxTop)
+		m.Payload, err = s.open("top", m.Seq, m.Sealed, MaxPayload)
+	case *Overrides:
+		m.Payload, err = s.open("overrides", m.Seq, m.Sealed, MaxPayload)
 	}
 	return err
 }

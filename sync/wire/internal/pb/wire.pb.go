@@ -6,7 +6,7 @@
 //   rl.v1.snapshot.<asked region>      SnapshotRequest
 //   rl.v1.loan.<author's region>._all         Loans: wants, for all other regions
 //   rl.v1.loan.<author's region>.<recipient>  Loans: grants and returns, for one region
-//   rl.v1.reset.<author's region>      Reset
+//   rl.v1.reset.<author's region>      Reset, Overrides
 //   rl.v1.top.<author's region>        Top
 //
 // internal/pb is generated from this file: go test ./sync/wire -run Generated -update.
@@ -158,6 +158,7 @@ type Body struct {
 	//	*Body_Loans
 	//	*Body_TenantReset
 	//	*Body_Top
+	//	*Body_Overrides
 	Kind          isBody_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -254,6 +255,15 @@ func (x *Body) GetTop() *Top {
 	return nil
 }
 
+func (x *Body) GetOverrides() *Overrides {
+	if x != nil {
+		if x, ok := x.Kind.(*Body_Overrides); ok {
+			return x.Overrides
+		}
+	}
+	return nil
+}
+
 type isBody_Kind interface {
 	isBody_Kind()
 }
@@ -282,6 +292,10 @@ type Body_Top struct {
 	Top *Top `protobuf:"bytes,6,opt,name=top,proto3,oneof"`
 }
 
+type Body_Overrides struct {
+	Overrides *Overrides `protobuf:"bytes,7,opt,name=overrides,proto3,oneof"`
+}
+
 func (*Body_Usage) isBody_Kind() {}
 
 func (*Body_Heartbeat) isBody_Kind() {}
@@ -293,6 +307,8 @@ func (*Body_Loans) isBody_Kind() {}
 func (*Body_TenantReset) isBody_Kind() {}
 
 func (*Body_Top) isBody_Kind() {}
+
+func (*Body_Overrides) isBody_Kind() {}
 
 // Process is one life of one regiond process.
 type Process struct {
@@ -1810,6 +1826,70 @@ func (x *Top) GetSealed() []byte {
 	return nil
 }
 
+// Overrides is about what tenants have in place of what the topology says: versions of some, which the newest of each wins,
+// or what of them the author has. Any of it may be lost, repeated or late.
+type Overrides struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	From  *Process               `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Seq   uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // as in Usage
+	// 24 bytes of nonce, then what package region/overrides wrote, at most 192 KiB, sealed by XChaCha20-Poly1305 with
+	// "overrides" and seq, big-endian, as additional data.
+	Sealed        []byte `protobuf:"bytes,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overrides) Reset() {
+	*x = Overrides{}
+	mi := &file_wire_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overrides) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overrides) ProtoMessage() {}
+
+func (x *Overrides) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overrides.ProtoReflect.Descriptor instead.
+func (*Overrides) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Overrides) GetFrom() *Process {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Overrides) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Overrides) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
 var File_wire_proto protoreflect.FileDescriptor
 
 const file_wire_proto_rawDesc = "" +
@@ -1821,14 +1901,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x04body\x18\x02 \x01(\v2\x15.regiond.sync.v3.BodyH\x00R\x04body\x12\x19\n" +
 	"\abody_s2\x18\x03 \x01(\fH\x00R\x06bodyS2\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\fR\x03macB\t\n" +
-	"\acontent\"\xe0\x02\n" +
+	"\acontent\"\x9c\x03\n" +
 	"\x04Body\x12.\n" +
 	"\x05usage\x18\x01 \x01(\v2\x16.regiond.sync.v3.UsageH\x00R\x05usage\x12:\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1a.regiond.sync.v3.HeartbeatH\x00R\theartbeat\x12M\n" +
 	"\x10snapshot_request\x18\x03 \x01(\v2 .regiond.sync.v3.SnapshotRequestH\x00R\x0fsnapshotRequest\x12.\n" +
 	"\x05loans\x18\x04 \x01(\v2\x16.regiond.sync.v3.LoansH\x00R\x05loans\x12;\n" +
 	"\ftenant_reset\x18\x05 \x01(\v2\x16.regiond.sync.v3.ResetH\x00R\vtenantReset\x12(\n" +
-	"\x03top\x18\x06 \x01(\v2\x14.regiond.sync.v3.TopH\x00R\x03topB\x06\n" +
+	"\x03top\x18\x06 \x01(\v2\x14.regiond.sync.v3.TopH\x00R\x03top\x12:\n" +
+	"\toverrides\x18\a \x01(\v2\x1a.regiond.sync.v3.OverridesH\x00R\toverridesB\x06\n" +
 	"\x04kind\"V\n" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
@@ -1956,6 +2037,10 @@ const file_wire_proto_rawDesc = "" +
 	"\x03Top\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
+	"\x06sealed\x18\x03 \x01(\fR\x06sealed\"c\n" +
+	"\tOverrides\x12,\n" +
+	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
 	"\x06sealed\x18\x03 \x01(\fR\x06sealedB2Z0github.com/regiond/regiond/sync/wire/internal/pbb\x06proto3"
 
 var (
@@ -1970,7 +2055,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_wire_proto_goTypes = []any{
 	(*Envelope)(nil),        // 0: regiond.sync.v3.Envelope
 	(*Body)(nil),            // 1: regiond.sync.v3.Body
@@ -1991,6 +2076,7 @@ var file_wire_proto_goTypes = []any{
 	(*Reset)(nil),           // 16: regiond.sync.v3.Reset
 	(*Cut)(nil),             // 17: regiond.sync.v3.Cut
 	(*Top)(nil),             // 18: regiond.sync.v3.Top
+	(*Overrides)(nil),       // 19: regiond.sync.v3.Overrides
 }
 var file_wire_proto_depIdxs = []int32{
 	1,  // 0: regiond.sync.v3.Envelope.body:type_name -> regiond.sync.v3.Body
@@ -2000,31 +2086,33 @@ var file_wire_proto_depIdxs = []int32{
 	11, // 4: regiond.sync.v3.Body.loans:type_name -> regiond.sync.v3.Loans
 	16, // 5: regiond.sync.v3.Body.tenant_reset:type_name -> regiond.sync.v3.Reset
 	18, // 6: regiond.sync.v3.Body.top:type_name -> regiond.sync.v3.Top
-	2,  // 7: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
-	4,  // 8: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
-	6,  // 9: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
-	5,  // 10: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
-	2,  // 11: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
-	2,  // 12: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
-	8,  // 13: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
-	9,  // 14: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
-	2,  // 15: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
-	2,  // 16: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
-	2,  // 17: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
-	2,  // 18: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
-	12, // 19: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
-	14, // 20: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
-	15, // 21: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
-	13, // 22: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
-	2,  // 23: regiond.sync.v3.Reset.from:type_name -> regiond.sync.v3.Process
-	2,  // 24: regiond.sync.v3.Reset.to:type_name -> regiond.sync.v3.Process
-	17, // 25: regiond.sync.v3.Reset.cuts:type_name -> regiond.sync.v3.Cut
-	2,  // 26: regiond.sync.v3.Top.from:type_name -> regiond.sync.v3.Process
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	19, // 7: regiond.sync.v3.Body.overrides:type_name -> regiond.sync.v3.Overrides
+	2,  // 8: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
+	4,  // 9: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
+	6,  // 10: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
+	5,  // 11: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
+	2,  // 12: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
+	2,  // 13: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
+	8,  // 14: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
+	9,  // 15: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
+	2,  // 16: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
+	2,  // 17: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
+	2,  // 18: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
+	2,  // 19: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
+	12, // 20: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
+	14, // 21: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
+	15, // 22: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
+	13, // 23: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
+	2,  // 24: regiond.sync.v3.Reset.from:type_name -> regiond.sync.v3.Process
+	2,  // 25: regiond.sync.v3.Reset.to:type_name -> regiond.sync.v3.Process
+	17, // 26: regiond.sync.v3.Reset.cuts:type_name -> regiond.sync.v3.Cut
+	2,  // 27: regiond.sync.v3.Top.from:type_name -> regiond.sync.v3.Process
+	2,  // 28: regiond.sync.v3.Overrides.from:type_name -> regiond.sync.v3.Process
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -2043,6 +2131,7 @@ func file_wire_proto_init() {
 		(*Body_Loans)(nil),
 		(*Body_TenantReset)(nil),
 		(*Body_Top)(nil),
+		(*Body_Overrides)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2050,7 +2139,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
