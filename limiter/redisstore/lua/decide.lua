@@ -82,7 +82,7 @@ local function read_plan(p)
   end
   p = p + 1
   if plan.globals and not lost then
-    lost, count, reply_counter, add_counter, note_gauge, reply_gauge = usage_counters()
+    lost, count, reply_counter, add_counter, load_counter = usage_counters()
   end
   if bounded and ARGV[p] == '' then return plan, p + 1 end
   if bounded then

@@ -248,7 +248,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     r = r + 4
   end
   if charged and record then remember(record, print, outcome) end
-  if sets then held.each_global(plan, first, reply_gauge) end -- a record has none: it would be old
+  if sets then held.each_global(plan, first, held.reply_gauge) end -- a record has none: it would be old
 end
 
 return decide, lend, lower, read_bounds, replayed, extend

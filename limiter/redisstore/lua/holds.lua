@@ -204,6 +204,39 @@ local function holds()
     return record
   end
 
+  local no_gauge = { sequence = 0, units = 0, ends = 0 } -- the gauge of a counter without one
+
+  -- write_gauge writes the gauge of a counter, which has to outlive what it says.
+  function write_gauge(key, t)
+    local g = t.gauge
+    call('HSET', key, 'h', format('%.0f %.0f %.0f', g.sequence, g.units, g.ends))
+    if g.ends > TIME then call('PEXPIRE', key, int(ceil((g.ends - TIME) / 1000) + MARGIN / 1000), 'GT') end
+  end
+
+  -- note_gauge notes that open holds have so many units of limit l until TIME ends, if its counter does not say so. The sequence
+  -- stays with the key, whatever becomes of the holds.
+  local function note_gauge(key, l, units, ends)
+    local t = load_counter(key)
+    if t and t.earlier then return end -- a string, until the first charge
+    local was = t and t.gauge or no_gauge
+    if units == was.units and ends == was.ends then return end
+    if not t then
+      t = { generation = NOW, bucket = l.bucket, units = 0 }
+      counters[key] = t
+      call('HSET', key, NOW .. ':' .. l.bucket, '0')
+      call('PEXPIRE', key, longer(l.k))
+    end
+    t.gauge = { sequence = was.sequence + 1, units = units, ends = ends }
+    write_gauge(key, t)
+  end
+
+  -- reply_gauge adds the gauge of a counter to the reply.
+  local function reply_gauge(key)
+    local g = counters[key] and counters[key].gauge or no_gauge
+    replies[r + 1], replies[r + 2], replies[r + 3] = g.sequence, g.units, g.ends
+    r = r + 3
+  end
+
   -- each_global calls visit for each global limit of a plan whose key takes holds, which were read. first is the place before
   -- its keys.
   local function each_global(plan, first, visit)
@@ -317,6 +350,6 @@ local function holds()
   return {
     none = none, shares = shares, read_sets = read_sets, fits_later = fits_later, open = open, reset = reset_set, first_end = first_end,
     save_all = save_all, make = make, taken = function(hold) return call('GET', hold.key) end, settle = settle,
-    settled = write_settled, extend = extend, each_global = each_global, note = note, most = MOST,
+    settled = write_settled, extend = extend, each_global = each_global, note = note, reply_gauge = reply_gauge, most = MOST,
   }
 end

@@ -14,12 +14,12 @@
 
 local counters = {} -- of this call, by key; false where there is no key
 
-local lost, count, reply_counter, add_counter, note_gauge, reply_gauge -- of usage_counters, once it was called
+local lost, count, reply_counter, add_counter, load_counter -- of usage_counters, once it was called
+local write_gauge -- of holds, which is called before a counter with a gauge is read
 
 local function usage_counters()
   local MAX_COUNTER = 4 * 1099511627776 -- quota.MaxCounter
   local SAME_KEY = 1000 -- quota.maxRenewals
-  local MARGIN = 60000 -- store.HoldsMargin, ms
 
   -- load reads the counter of a key, and raises for one that we cannot have written. Generation and bucket stay
   -- text, since most often they are only compared, and written again.
@@ -85,39 +85,6 @@ local function usage_counters()
     else
       replies[r + 1], replies[r + 2], replies[r + 3] = 0, 0, 0
     end
-    r = r + 3
-  end
-
-  local none = { sequence = 0, units = 0, ends = 0 } -- the gauge of a counter without one
-
-  -- write_gauge writes the gauge of a counter, which has to outlive what it says.
-  local function write_gauge(key, t)
-    local g = t.gauge
-    call('HSET', key, 'h', format('%.0f %.0f %.0f', g.sequence, g.units, g.ends))
-    if g.ends > TIME then call('PEXPIRE', key, int(ceil((g.ends - TIME) / 1000) + MARGIN), 'GT') end
-  end
-
-  -- gauge notes that open holds have so many units of limit l until TIME ends, if its counter does not say so. The sequence
-  -- stays with the key, whatever becomes of the holds.
-  local function gauge(key, l, units, ends)
-    local t = load(key)
-    if t and t.earlier then return end -- a string, until the first charge
-    local was = t and t.gauge or none
-    if units == was.units and ends == was.ends then return end
-    if not t then
-      t = { generation = NOW, bucket = l.bucket, units = 0 }
-      counters[key] = t
-      call('HSET', key, NOW .. ':' .. l.bucket, '0')
-      call('PEXPIRE', key, longer(l.k))
-    end
-    t.gauge = { sequence = was.sequence + 1, units = units, ends = ends }
-    write_gauge(key, t)
-  end
-
-  -- add_gauge adds the gauge of a counter to the reply.
-  local function add_gauge(key)
-    local g = counters[key] and counters[key].gauge or none
-    replies[r + 1], replies[r + 2], replies[r + 3] = g.sequence, g.units, g.ends
     r = r + 3
   end
 
@@ -199,5 +166,5 @@ local function usage_counters()
     return true
   end
 
-  return any_lost, count, reply, add, gauge, add_gauge
+  return any_lost, count, reply, add, load
 end
