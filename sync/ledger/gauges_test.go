@@ -165,7 +165,7 @@ func (h *holding) Record(*rapid.T) {
 	if was.counter.Generation != h.store.counter.Generation {
 		return // it is lost
 	}
-	p.Ledger.Record(&held, was.counter, was.gauge, was.storeUS)
+	p.Record(&held, was.counter, was.gauge, was.storeUS)
 	left := max(0, was.gauge.UntilUS-was.storeUS)
 	p.copies = append(p.copies, copyOf{was.generation, was.sequence, was.units, h.now() + left})
 }
@@ -225,7 +225,7 @@ func (h *holding) Restart(*rapid.T) { h.start(rapid.IntRange(0, 2).Draw(h.T, "wh
 func (h *holding) Sweep(*rapid.T) {
 	for _, p := range h.all {
 		for range 64 {
-			p.Ledger.Sweep()
+			p.Sweep()
 		}
 	}
 }
