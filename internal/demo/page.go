@@ -54,7 +54,8 @@ func (d *Demand) interval(region int) time.Duration {
 type PageState struct {
 	Tenant    string     `json:"tenant"` // of the estimated limit
 	Strict    string     `json:"strict"` // tenant of the strict one
-	Units     int64      `json:"units"`  // of both limits
+	Limit     string     `json:"limit"`  // the name of the estimated limit
+	Units     int64      `json:"units"`  // of both limits, in the configuration
 	WindowMS  int64      `json:"window_ms"`
 	Demand    int64      `json:"demand"` // requests a second of each tenant
 	MaxDemand int64      `json:"max_demand"`
@@ -72,6 +73,7 @@ type PageSite struct {
 	Reason  string            `json:"reason,omitempty"`
 	Allowed int64             `json:"allowed"` // in the last second
 	Denied  int64             `json:"denied"`
+	Units   int64             `json:"units"`   // of the estimated limit, by which this region goes now
 	Used    int64             `json:"used"`    // of the estimated limit in its window, by this region
 	Ceiling int64             `json:"ceiling"` // what this region may use of it now
 	Strict  int64             `json:"strict"`  // used of the strict limit
@@ -99,8 +101,16 @@ func (c *cluster) state() any {
 		site.Cut = slices.Contains(s.Cut, site.Region)
 		seen, err := c.nodes[i].Peek(context.Background(), quota.Request{Tenant: Busy, Cost: 1})
 		if err == nil { // else that of the last second stands
-			site.Mode, site.Reason = seen.Mode.String(), seen.Reason.String()
+			site.Mode, site.Reason, site.Units = seen.Mode.String(), seen.Reason.String(), unitsOf(&seen)
 		}
 	}
 	return &s
+}
+
+// unitsOf is L of the limit that a decision is about.
+func unitsOf(d *quota.Decision) int64 {
+	if len(d.Limits) == 0 {
+		return 0
+	}
+	return d.Limits[0].Limit.Units
 }

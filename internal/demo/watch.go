@@ -51,7 +51,7 @@ func (w *watcher) run(ctx context.Context) error {
 func (w *watcher) look(ctx context.Context) (*PageState, error) {
 	c := w.cluster
 	s := &PageState{
-		Tenant: Busy, Strict: Strict, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(),
+		Tenant: Busy, Strict: Strict, Limit: sustained(0).Name, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(),
 		Demand: c.demand.Rate(), MaxDemand: MaxDemand, Quiet: c.quiet, Cut: c.cuts.Off(),
 	}
 	var used, usedStrict int64
@@ -72,6 +72,7 @@ func (w *watcher) look(ctx context.Context) (*PageState, error) {
 			Allowed: now.allowed - w.before[i].allowed, Denied: now.denied - w.before[i].denied,
 		}
 		r.Used, r.Ceiling = Meter(&seen)
+		r.Units = unitsOf(&seen)
 		r.Strict, _ = Meter(&strict)
 		used, usedStrict = used+r.Used, usedStrict+r.Strict
 		w.before[i] = now

@@ -279,6 +279,17 @@ func TestPage(t *testing.T) {
 	b.do(t, chromedp.Click(chromedp.CSS("#why-close")))
 	b.await(t, 5*time.Second, `document.getElementById("why").hidden`)
 
+	// What this region sets holds in all three within a second, and the end of it does.
+	limits := func(units string) string {
+		return `[...document.querySelectorAll("#sites dd.limit")].map(d => d.textContent).join() === "` + units + "," + units + "," + units + `"`
+	}
+	b.await(t, 5*time.Second, limits("100"))
+	b.do(t, chromedp.Click(chromedp.CSS("#double")))
+	raised := b.await(t, time.Second, limits("200"))
+	b.screenshot(t, "raised", false)
+	b.do(t, chromedp.Click(chromedp.CSS("#undouble")))
+	t.Logf("a raise showed in all regions after %v, its end after %v", raised, b.await(t, time.Second, limits("100")))
+
 	// The slider is worked with the keyboard.
 	b.do(t, chromedp.Focus(chromedp.CSS("#demand")), chromedp.KeyEvent(kb.PageUp))
 	b.await(t, 20*time.Second, `document.getElementById("demand").value > 12`)

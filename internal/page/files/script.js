@@ -185,7 +185,7 @@ function buildSite(region) {
   const head = element("div", "head");
   head.append(element("h3", "", region), element("span", "pill mode"));
   const list = element("dl");
-  for (const [name, text] of [["rate", "allowed and denied a second"], ["estimated", "estimated: used, may use"], ["strict", "strict: used, may use"], ["loans", "lent, borrowed"]]) {
+  for (const [name, text] of [["limit", "estimated: the limit"], ["rate", "allowed and denied a second"], ["estimated", "estimated: used, may use"], ["strict", "strict: used, may use"], ["loans", "lent, borrowed"]]) {
     list.append(element("dt", "", text), element("dd", name));
   }
   const buttons = element("div", "buttons");
@@ -228,8 +228,9 @@ function drawDemo(demo) {
   const estimated = $("meter-estimated") || meter("meter-estimated", "Estimated", "The default: each region subtracts what it knows of the others. It may go a little over while messages travel, and after a cut.");
   const strict = $("meter-strict") || meter("meter-strict", "Strict", "");
   set(strict.querySelector("p.quiet"), "max_overshoot: 0%. Never over, whatever fails: each region spends its own share, and borrows what others do not need.");
-  drawMeter(estimated, demo.regions.map((r) => r.used), names, demo.units, demo.most.estimated);
+  drawMeter(estimated, demo.regions.map((r) => r.used), names, Math.max(...demo.regions.map((r) => r.units || demo.units)), demo.most.estimated);
   drawMeter(strict, demo.regions.map((r) => r.strict), names, demo.units, demo.most.strict);
+  overrideOf = demo;
   const slider = $("demand");
   slider.max = demo.max_demand;
   slider.disabled = demo.quiet;
@@ -246,6 +247,7 @@ function drawDemo(demo) {
     mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
     set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms, "") : site.mode);
     set(box.querySelector(".why"), why(site, demo));
+    set(box.querySelector(".limit"), String(site.units || demo.units));
     set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
     set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
     set(box.querySelector(".strict"), b ? site.strict + ", " + (b.binds === "closed" ? 0 : b.binds === "burnt" ? b.borrowed - b.recalled : b.share - b.lent + b.borrowed - b.recalled) : String(site.strict));
@@ -254,6 +256,23 @@ function drawDemo(demo) {
     box.querySelector(".heal").disabled = !site.cut;
   }
 }
+
+let overrideOf = null; // the state of the demo
+
+// override has this process give the demo's tenant other units, in all regions; null gives it those of the configuration.
+async function override(units) {
+  const path = "/v1/overrides/" + encodeURIComponent(overrideOf.tenant);
+  const body = JSON.stringify({ limits: { [overrideOf.limit]: units }, reason: "the demo's page" });
+  try {
+    const answer = await call(path, units ? { method: "PUT", body, headers: { "Content-Type": "application/json" } } : { method: "DELETE" });
+    set($("demo-error"), answer.ok || answer.status === 404 ? "" : "The limit was not changed: status " + answer.status + ".");
+  } catch {
+    set($("demo-error"), "The demo does not answer. Does it still run?");
+  }
+}
+
+$("double").addEventListener("click", () => override(2 * overrideOf.units));
+$("undouble").addEventListener("click", () => override(null));
 
 function drawDemand() {
   set($("demand-value"), $("demand").value + " requests a second under each limit");
