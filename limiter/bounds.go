@@ -137,7 +137,7 @@ func (q *query) showClosed(v *store.Verdict, d *quota.Decision) {
 		}
 		s := &d.Limits[q.limits.keys.Order[i]]
 		why, left := g.Bound.Closed(v.StoreUS)
-		keep := time.Duration(loan.TermsOf(g.limit.WindowUS()).Keep()) * time.Microsecond
+		keep := time.Duration(loan.TermsOfLimit(g.limit).Keep()) * time.Microsecond
 		switch s.Reason = why; {
 		case !s.Denied || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:
 		case why == quota.ReasonNone:

@@ -48,7 +48,7 @@ func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics
 		unknown: i.Counter("regiond.unknown_overflow", decision,
 			"Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
 		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
-		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports charged beyond what the bound of a limit left."),
+		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports and settles charged beyond what the bound of a limit left."),
 		reserved:  ofPolicy("regiond.reservations.reserved", "{unit}", "Units that reservations held when they were made."),
 		charged:   ofPolicy("regiond.reservations.settled", "{unit}", "Units that settles charged, or will when Redis is back."),
 		overrun:   ofPolicy("regiond.reservations.overrun", "{unit}", "Units of them that were above what was held."),

@@ -128,6 +128,7 @@ func (l *Limiter) settleSome(ctx context.Context) bool {
 			continue
 		}
 		q.publishUsage(context.Background(), v)
+		l.countExceeded(q, v)
 		if v.Outcome == store.Lost { // its ceilings are others now
 			continue
 		}

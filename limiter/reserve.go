@@ -29,6 +29,7 @@ type holding struct {
 	ticket    *ticket      // of the claim
 	shared    uint64       // ticket.shared of a reserve
 	clamped   bool
+	shortened bool  // by a bound
 	nowUS     int64 // when the reserve was allowed, by the clock of the store that decided; or when a settle was kept
 	expiresUS int64 // when what is held ends, 0 where nothing is
 }
@@ -126,9 +127,19 @@ func (q *query) holds(v *store.Verdict, d *quota.Decision) {
 	}
 	if d.Allowed && v.Hold.ExpiresUS > 0 {
 		q.hold.nowUS, q.hold.expiresUS = v.StoreUS, v.Hold.ExpiresUS
+		if v.Outcome == store.Admitted {
+			q.shorten(v)
+		}
 	}
 	if v.Hold.TooMany {
 		d.Reason = quota.ReasonTooManyHolds
+	}
+}
+
+// shorten takes note of a reservation that lasts for less than the call has asked for, since a bound allows no more.
+func (q *query) shorten(v *store.Verdict) {
+	if lasts := v.Hold.ExpiresUS - v.StoreUS; lasts < q.call.Hold.TTLUS {
+		q.call.Hold.TTLUS, q.hold.shortened = lasts, true
 	}
 }
 
@@ -169,7 +180,7 @@ func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) 
 	}
 	t.goneUS = q.hold.expiresUS + q.keepUS()
 	left := min(max(0, time.Duration(q.hold.expiresUS-q.hold.nowUS)*time.Microsecond), lasts) // of a replay the store's clock may be set back
-	d.Reservation = &quota.Reservation{ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: left, Clamped: q.hold.clamped}
+	d.Reservation = &quota.Reservation{ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: left, Clamped: q.hold.clamped || q.hold.shortened}
 	if t.heldBy != heldForNothing && !d.Replayed {
 		l.metrics.reserved.Add(d.Policy, r.Cost)
 		now := l.localUS()
@@ -242,7 +253,7 @@ func (q *query) claimOfNothing(d *quota.Decision) bool {
 }
 
 func (q *query) extended(left time.Duration) *quota.Reservation {
-	return &quota.Reservation{ID: q.hold.claim.Reservation, Amount: q.hold.ticket.amount, ExpiresIn: left, Clamped: q.hold.clamped}
+	return &quota.Reservation{ID: q.hold.claim.Reservation, Amount: q.hold.ticket.amount, ExpiresIn: left, Clamped: q.hold.clamped || q.hold.shortened}
 }
 
 // claimed is the decision about a claim that the store has carried out.
@@ -259,11 +270,10 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 	d.StoreUS = v.StoreUS
 	if q.call.Op == store.OpExtend {
 		if d.Allowed {
+			q.shorten(v)
 			l.claimLocally(ctx, q)
 			l.open.extend(q.call.Hold.ID, l.localUS()+q.call.Hold.TTLUS)
-			left := time.Duration(v.Hold.ExpiresUS-v.StoreUS) * time.Microsecond
-			d.Reservation = q.extended(left)
-			d.Reservation.Clamped = q.hold.clamped || left < time.Duration(q.call.Hold.TTLUS)*time.Microsecond
+			d.Reservation = q.extended(time.Duration(q.call.Hold.TTLUS) * time.Microsecond)
 		}
 		return d, nil
 	}

@@ -97,6 +97,9 @@ type Limit struct {
 	// global SlidingLog limits alone.
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
 	Counts       Counts    `yaml:"counts"`
+	// HeldFor is the max_ttl of the policy of a limit with CountsTokens: how long a reservation holds units of it at most
+	// that is not extended, under a bound at all. 0 for other limits.
+	HeldFor time.Duration
 	// Refundable is whether AskRefund may take back what was charged. Other regions keep the most that they received of a
 	// global limit's usage, so none of these is.
 	Refundable bool

@@ -85,6 +85,9 @@ func (t *Topology) complete(s *Source) {
 		}
 		for j := range p.Limits {
 			completeLimit(s, &p.Limits[j], item(at+"/limits", j))
+			if p.Limits[j].Counts == quota.CountsTokens {
+				p.Limits[j].HeldFor = p.MaxTTL
+			}
 			if p.Limits[j].MaxOvershoot > 0 && !s.Has(at+"/on_store_loss") {
 				p.OnStoreLoss = quota.FailClosed // the others suspend the bound
 			}

@@ -118,8 +118,8 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	if len(t.Regions) < 2 {
 		admits = "nothing"
 	}
-	ps.when(bounded && l.Window > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
-		"use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOf(l.WindowUS()).Keep()*1000).Round(time.Minute)), admits)
+	ps.when(bounded && l.Window+l.HeldFor > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
+		"use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOfLimit(l).Keep()*1000).Round(time.Minute)), admits)
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
 	}
@@ -146,7 +146,7 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 // warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.
 func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string) {
 	shares := Shares(t.Weights(), units)
-	planner := loan.Planner{Terms: loan.TermsOf(l.WindowUS()), Regions: len(t.Regions), Trip: tripUS}
+	planner := loan.Planner{Terms: loan.TermsOfLimit(l), Regions: len(t.Regions), Trip: tripUS}
 	none, _ := t.those(func(i int, _ *Region) bool { return shares[i] < 1 })
 	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns of a few windows; "+
 		"a region without a share admits nothing while it cannot see the others", units, none)

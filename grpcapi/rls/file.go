@@ -278,7 +278,7 @@ func (c *compiler) limit(r *Rule, window time.Duration, at string) {
 		Refundable: c.domain.Refunds,
 	}
 	if c.domain.policy.MaxTTL > 0 { // what a reservation holds is its amount
-		l.Counts = quota.CountsTokens
+		l.Counts, l.HeldFor = quota.CountsTokens, c.domain.policy.MaxTTL
 	}
 	if other, taken := c.names[l.Name]; taken {
 		c.mistake(at, "its limit has the name %s, as that of %s", l.Name, quota.Clip(other))

@@ -15,16 +15,25 @@ import (
 	"github.com/regiond/regiond/quota/loan"
 )
 
-// RunLoans holds a store to loan.Book: checks, reports and operations on loans, in batches, while epochs, shares and
+// RunLoans holds a store to loan.Book: checks, reports, reservations and operations on loans, in batches, while epochs, shares and
 // time change. What it answers and what it keeps must be what the Book has.
 func RunLoans(t *testing.T, newStore New) {
 	kept, now := newStore(t)
 	tenants := 0
 	rapid.Check(t, func(t *rapid.T) {
 		tenants++
-		m := newBooked(kept, now, fmt.Sprint("t", tenants))
+		m := newBooked(kept, now, fmt.Sprint("t", tenants), rapid.Bool().Draw(t, "reserves"))
 		m.book.Bound.Epoch = uint32(1000 * tenants)
 		t.Repeat(map[string]func(*rapid.T){
+			"reserve": m.reserve,
+			"settle":  m.settle,
+			"extend":  m.extend,
+			"max ttl": func(t *rapid.T) {
+				if m.maxTTL > 0 {
+					m.maxTTL = rapid.SampledFrom(maxTTLs).Draw(t, "of reservations")
+					m.per(m.limits.Limits[0].Window)
+				}
+			},
 			"wait":  m.wait,
 			"check": m.check,
 			"op":    m.ops,
@@ -46,7 +55,7 @@ func RunLoans(t *testing.T, newStore New) {
 				if err := kept.Reset(context.Background(), m.tenant); err != nil {
 					t.Fatal(err)
 				}
-				m.log = nil
+				m.log, m.holds = nil, nil
 			},
 			"": m.same,
 		})
@@ -67,12 +76,26 @@ type booked struct {
 	book   *loan.Book
 	log    []int64  // a stamp for each unit
 	names  []string // of the loans that were granted
+	maxTTL time.Duration
+	holds  []bookedHold // not settled
+	made   int64        // reservations so far
 }
 
-func newBooked(s store.Store, now func(us int64), tenant string) *booked {
+// bookedHold is a reservation that was not settled.
+type bookedHold struct {
+	id, units, ends, last int64
+	epoch                 uint32
+}
+
+var maxTTLs = []time.Duration{time.Second, 4 * time.Second, 30 * time.Second}
+
+func newBooked(s store.Store, now func(us int64), tenant string, reserves bool) *booked {
 	m := &booked{
 		store: s, now: now, tenant: tenant, us: Epoch + 260_197,
 		book: &loan.Book{Bound: quota.Bound{Epoch: 7, Share: 5}},
+	}
+	if reserves {
+		m.maxTTL = maxTTLs[1]
 	}
 	m.per(time.Second)
 	return m
@@ -80,9 +103,12 @@ func newBooked(s store.Store, now func(us int64), tenant string) *booked {
 
 // per has the limit have another window.
 func (m *booked) per(window time.Duration) {
-	l := &quota.Limit{Name: "g", Units: 5, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.MaxOvershoot}
-	m.limits = Ask(l, &quota.Limit{Name: "wide", Units: 1000, Window: time.Hour})
-	m.book.Terms = loan.TermsOf(l.WindowUS())
+	l := &quota.Limit{Name: "g", Units: 5, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.MaxOvershoot, HeldFor: m.maxTTL}
+	if m.maxTTL > 0 {
+		l.Counts = quota.CountsTokens
+	}
+	m.limits = Ask(l, &quota.Limit{Name: "wide", Units: 1000, Window: time.Hour, Counts: l.Counts})
+	m.book.Terms = loan.TermsOfLimit(l)
 }
 
 func (m *booked) wait(t *rapid.T) {
@@ -90,7 +116,19 @@ func (m *booked) wait(t *rapid.T) {
 	m.us += rapid.OneOf(rapid.Int64Range(1, 300_000), rapid.SampledFrom([]int64{terms.Window, terms.Length, 10 * terms.Length, terms.Keep()})).Draw(t, "µs")
 }
 
-func (m *booked) used() (n int64) {
+// used is what the window and open reservations hold.
+func (m *booked) used() int64 { return m.logged() + m.held() }
+
+func (m *booked) held() (n int64) {
+	for _, h := range m.holds {
+		if h.ends > m.us {
+			n += h.units
+		}
+	}
+	return n
+}
+
+func (m *booked) logged() (n int64) {
 	from := m.book.CountsFrom(m.us)
 	for _, at := range m.log {
 		if at > m.us-m.book.WindowUS(m.limits.Limits[m.limits.places[0]]) && at >= from {
@@ -124,7 +162,7 @@ func (m *booked) check(t *rapid.T) {
 		case c.Op == store.OpReport:
 			over = min(c.Cost, max(0, used+c.Cost-ceiling))
 		case used+c.Cost > ceiling:
-			want, over = store.Denied, max(0, min(used, 5)-ceiling)
+			want, over = store.Denied, max(0, min(m.logged(), 5)-(ceiling-m.held()))
 		}
 		left := max(0, ceiling-used)
 		if c.Op != store.OpPeek && want == store.Admitted {
@@ -139,6 +177,80 @@ func (m *booked) check(t *rapid.T) {
 		if w := fmt.Sprintf("%c %d of %d, %d over", want, left, bound, over); got != w || v.Err != nil {
 			t.Fatalf("%c %d with %d used: store %s (%v), book %s", c.Op, c.Cost, used, got, v.Err, w)
 		}
+	}
+}
+
+// ask has one call about a reservation decided.
+func (m *booked) ask(t *rapid.T, op store.Op, id, cost, ttl int64) store.Verdict {
+	c := m.limits.Call(m.tenant, op, cost, []int64{55, 1000})
+	c.Bounds, c.Hold = m.bounds(), store.Hold{ID: id, TTLUS: ttl, KeepUS: 1 << 50, GoneUS: m.us + 1}
+	m.now(m.us)
+	v, err := DecideOne(m.store, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// ttl draws how long a reservation is to last.
+func (m *booked) ttl(t *rapid.T) int64 {
+	return rapid.SampledFrom([]int64{1, m.book.Terms.MaxTTL / 2, m.book.Terms.MaxTTL}).Draw(t, "ttl")
+}
+
+// reserve holds units, and so long that each loan allows it.
+func (m *booked) reserve(t *rapid.T) {
+	if m.maxTTL == 0 {
+		return
+	}
+	m.made++
+	h := bookedHold{id: m.made, units: rapid.Int64Range(1, 3).Draw(t, "units"), epoch: m.book.Bound.Epoch}
+	ttl := m.ttl(t)
+	room := m.book.Room(m.us, m.used())
+	h.last = m.us + m.book.MaxTTL(m.us)
+	h.ends = min(m.us+ttl, h.last)
+	v := m.ask(t, store.OpReserve, h.id, h.units, ttl)
+	want := "d 0"
+	if h.units <= room {
+		want = fmt.Sprint("a ", h.ends)
+		m.holds = append(m.holds, h)
+	}
+	if got := fmt.Sprintf("%c %d", v.Outcome, v.Hold.ExpiresUS); got != want {
+		t.Fatalf("a reserve of %d for %d µs with room for %d: store %s, book %s", h.units, ttl, room, got, want)
+	}
+}
+
+// settle charges what a reservation has used: it is released if its hold is open and of this epoch.
+func (m *booked) settle(t *rapid.T) {
+	if len(m.holds) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(m.holds)-1).Draw(t, "reservation")
+	h := m.holds[i]
+	m.holds = slices.Delete(m.holds, i, i+1)
+	cost := rapid.Int64Range(0, h.units+1).Draw(t, "used")
+	ceiling := min(55, m.book.Room(m.us, 0))
+	want := fmt.Sprintf("s %v %d over", h.ends > m.us && h.epoch == m.book.Bound.Epoch, min(cost, max(0, m.used()+cost-ceiling)))
+	m.log = append(m.log, slices.Repeat([]int64{m.us}, int(cost))...)
+	v := m.ask(t, store.OpSettle, h.id, cost, 0)
+	if got := fmt.Sprintf("%c %v %d over", v.Outcome, v.Hold.Released, v.Limits[m.limits.places[0]].Over); got != want {
+		t.Fatalf("%d of %+v at %d in epoch %d: store %s, book %s", cost, h, m.us, m.book.Bound.Epoch, got, want)
+	}
+}
+
+// extend has a reservation last longer, but not beyond what was allowed when it was made.
+func (m *booked) extend(t *rapid.T) {
+	if len(m.holds) == 0 {
+		return
+	}
+	h, want := &m.holds[rapid.IntRange(0, len(m.holds)-1).Draw(t, "reservation")], "g 0"
+	ttl := m.ttl(t)
+	if h.ends > m.us {
+		h.ends = m.us + min(ttl, h.last-m.us)
+		want = fmt.Sprint("a ", h.ends)
+	}
+	v := m.ask(t, store.OpExtend, h.id, 0, ttl)
+	if got := fmt.Sprintf("%c %d", v.Outcome, v.Hold.ExpiresUS); got != want {
+		t.Fatalf("%+v for %d at %d: store %s, book %s", h, ttl, m.us, got, want)
 	}
 }
 
@@ -170,7 +282,7 @@ func (m *booked) ops(t *rapid.T) {
 			o.Grant = loan.Grant{
 				From: peer.Draw(t, "peer"), ID: named(m.book.Held), Units: o.Units + 1, New: rapid.Bool().Draw(t, "new"),
 				Epoch: m.book.Bound.Epoch - rapid.SampledFrom([]uint32{0, 0, 0, 1}).Draw(t, "behind"),
-				Time:  m.us - rapid.Int64Range(-1, m.book.Terms.Length+1).Draw(t, "age"),
+				Time:  m.us - rapid.Int64Range(-1, m.book.Terms.Length+1).Draw(t, "age"), MaxTTL: m.allows(t),
 			}
 			r.Changed = m.book.Accept(m.us, o.Grant)
 		case store.LoanReturn:
@@ -191,11 +303,16 @@ func (m *booked) ops(t *rapid.T) {
 	}
 }
 
+// allows draws the max_ttl of a lender.
+func (m *booked) allows(t *rapid.T) int64 {
+	return rapid.SampledFrom([]int64{m.book.Terms.MaxTTL, m.book.Terms.MaxTTL / 2, 500_000, 0}).Draw(t, "max_ttl")
+}
+
 // cycle has the region borrow and return all, once or twice, and waits for as long as that is then remembered, or not quite.
 func (m *booked) cycle(t *rapid.T) {
 	length := m.book.Terms.Length
 	for range rapid.IntRange(1, 2).Draw(t, "loans") {
-		g := loan.Grant{From: "b", ID: loan.ID{Epoch: 8, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us}
+		g := loan.Grant{From: "b", ID: loan.ID{Epoch: 8, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us, MaxTTL: m.book.Terms.MaxTTL}
 		m.book.Accept(m.us, g)
 		m.book.Return(m.us, m.used(), 4, g.From, g.ID)
 		m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 4, Peer: g.From, ID: g.ID})
@@ -208,7 +325,7 @@ func (m *booked) cycle(t *rapid.T) {
 // burnt has the region lose its data, and return some of what it is then lent, which is all that it has.
 func (m *booked) burnt(t *rapid.T) {
 	m.book.Bound.Epoch, m.book.BurntUntilUS, m.book.SinceUS = m.book.Bound.Epoch+1, m.us+m.book.Terms.Keep(), m.us
-	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us}
+	g := loan.Grant{From: "b", ID: loan.ID{Epoch: 9, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us, MaxTTL: m.book.Terms.MaxTTL}
 	m.book.Accept(m.us, g)
 	m.book.Return(m.us, m.used(), 3, g.From, g.ID)
 	m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g}, store.LoanOp{Kind: store.LoanReturn, Units: 3, Peer: g.From, ID: g.ID})

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -150,6 +151,8 @@ type reservation struct {
 	units   []int64  // and how many in each
 	settled bool
 	ends    int64 // TIME from which on it is forgotten
+	last    int64 // the last TIME at which its holds may end, under a bound, and the epoch of the bound; else 0
+	epoch   uint32
 }
 
 // reserved is the record of the call's reservation, nil for none.
@@ -231,18 +234,41 @@ func (u *call) missingHolds() int {
 
 // hold makes the holds of a reservation, and its record.
 func (u *call) hold() {
-	u.reservation = &reservation{ends: u.now + u.Hold.TTLUS + u.Hold.KeepUS}
+	ttl := u.Hold.TTLUS
+	if u.reservation = (&reservation{}); u.allows < math.MaxInt64 {
+		ttl = min(ttl, u.allows)
+		u.reservation.last, u.reservation.epoch = u.now+u.allows, u.epoch
+	}
 	r := u.reservation
-	r.ID, r.Held, r.ExpiresUS = u.Hold.ID, u.Cost, u.now+u.Hold.TTLUS
+	r.ID, r.Held, r.ExpiresUS, r.ends = u.Hold.ID, u.Cost, u.now+ttl, u.now+ttl+u.Hold.KeepUS
 	for i := range u.Keys {
 		if _, units := u.Share(i); units > 0 {
 			h := u.keys[i].holds
-			h.add(holdName(r.ID, units), units, u.Hold.TTLUS)
+			h.add(holdName(r.ID, units), units, ttl)
 			u.keepSet(h)
 			r.sets, r.units = append(r.sets, h.name), append(r.units, units)
 		}
 	}
 	u.keepReservation()
+}
+
+// covered is whether what a settle charges to bounded limits was held under their bounds: by this epoch, since after a step of
+// the clock nobody knows for how long.
+func (u *call) covered(r *reservation) bool {
+	for i, l := range u.Plan.Limits {
+		h := u.keys[u.Plan.KeyOf[i]].holds
+		if u.Bounds == nil || l.MaxOvershoot == 0 || h == nil {
+			continue
+		}
+		set := slices.Index(r.sets, h.name)
+		if set < 0 || r.epoch != u.epoch {
+			return false
+		}
+		if _, open := h.find(holdName(r.ID, r.units[set])); !open {
+			return false
+		}
+	}
+	return true
 }
 
 func (u *call) keepReservation() {
@@ -273,7 +299,7 @@ func (u *call) settle() (v store.Verdict, charges bool) {
 	}
 	r := &reservation{settled: true, ends: max(u.Hold.GoneUS, u.now+u.Hold.KeepUS)} // without it another settle would charge until GoneUS
 	if was != nil {
-		r.HoldVerdict, r.sets, r.units, r.ends = was.HoldVerdict, was.sets, was.units, max(was.ends, r.ends)
+		r.HoldVerdict, r.sets, r.units, r.ends, r.epoch = was.HoldVerdict, was.sets, was.units, max(was.ends, r.ends), was.epoch
 		r.Released = u.open(was)
 	}
 	r.ID, r.Charged = u.Hold.ID, u.Cost
@@ -305,13 +331,16 @@ func (u *call) extend() store.Verdict {
 	if !open {
 		return store.Verdict{Outcome: store.Gone, StoreUS: u.now}
 	}
-	later := *r
-	later.ExpiresUS, later.ends = u.now+u.Hold.TTLUS, u.now+u.Hold.TTLUS+u.Hold.KeepUS
+	later, ttl := *r, u.Hold.TTLUS
+	if r.last > 0 {
+		ttl = max(0, min(ttl, r.last-u.now))
+	}
+	later.ExpiresUS, later.ends = u.now+ttl, u.now+ttl+u.Hold.KeepUS
 	for i, name := range r.sets {
 		h, member := u.set(name), holdName(r.ID, r.units[i])
 		h.drop(member)
 		h.held -= r.units[i]
-		h.add(member, r.units[i], u.Hold.TTLUS)
+		h.add(member, r.units[i], ttl)
 		u.keepSet(h)
 	}
 	u.reservation = &later

@@ -182,6 +182,8 @@ type call struct {
 	names    []string // of the counters
 	ceilings []int64  // those of the call, lowered to what bounds leave
 	unknown  bool     // under some bound the epoch is not known
+	epoch    uint32   // of the bounds, 0 while it is not known
+	allows   int64    // how long bounds allow a reservation to last, µs
 	from     []int64  // TIME from which on usage counts under each limit, 0 for all of the window
 	missing  int      // how many entries are not in the store
 	sets     map[string]*holds
@@ -201,7 +203,7 @@ type keyed struct {
 // lock locks the shards of a call, always in one order, and reads the clock then: read
 // before, it would be behind that of a call which got the lock first.
 func (m *Store) lock(c *store.Call) call {
-	u := call{Call: c, store: m, shard: m.shard(c.Keys[0])}
+	u := call{Call: c, store: m, shard: m.shard(c.Keys[0]), allows: math.MaxInt64}
 	u.shard.Lock()
 	if c.Record != "" {
 		u.record = m.records.Shard(m.place(c.Record))
@@ -254,6 +256,9 @@ func (u *call) decide() store.Verdict {
 	}
 	if u.ceilings, u.from = u.Ceilings, make([]int64, len(u.Plan.Limits)); u.Bounds != nil {
 		u.lower(v.Limits)
+	}
+	if u.Op == store.OpSettle && !u.covered(u.reservation) {
+		u.reservation.Released = false
 	}
 	limits := u.windows()
 	past := u.Op == store.OpReport || u.Op == store.OpSettle // the limits, if need be
@@ -358,7 +363,7 @@ const loansMargin = 60_000_000
 
 // book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
 func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	b = loan.Book{Terms: loan.TermsOf(l.WindowUS()), Bound: u.Bounds[n].At(u.now)}
+	b = loan.Book{Terms: loan.TermsOfLimit(l), Bound: u.Bounds[n].At(u.now)}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)
@@ -420,6 +425,9 @@ func (u *call) lower(limits []store.LimitVerdict) {
 				b, name, e := u.book(l, n, counter)
 				if limits[i].Bounded = b.Room(u.now, 0); e != nil {
 					u.keepBook(&b, name, e)
+				}
+				if u.epoch = b.Bound.Epoch; b.Terms.MaxTTL > 0 {
+					u.allows = min(u.allows, b.MaxTTL(u.now))
 				}
 			}
 			u.ceilings[i], u.from[i] = min(u.ceilings[i], limits[i].Bounded), u.Bounds[n].CountsFrom(u.now)

@@ -144,9 +144,9 @@ func appendBounds(args []any, c *store.Call, fence func(quota.Bound) quota.Bound
 	n := 0
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
-			b, terms := fence(c.Bounds[n]), loan.TermsOf(l.WindowUS())
+			b, terms := fence(c.Bounds[n]), loan.TermsOfLimit(l)
 			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.SinceUS, b.FromUS, b.ToUS,
-				terms.Keep(), terms.Length, b.WindowUS(l))
+				terms.Keep(), terms.Length, b.WindowUS(l), terms.MaxTTL)
 			n++
 		}
 	}
@@ -206,7 +206,7 @@ func appendLoans(args []any, ops []store.LoanOp) []any {
 			args = append(args, "lend", o.Units, o.Request.From, loanID(o.Request.ID))
 		case store.LoanAccept:
 			g := &o.Grant
-			args = append(args, "accept", g.From, loanID(g.ID), g.Units, g.New, g.Epoch, g.Time)
+			args = append(args, "accept", g.From, loanID(g.ID), g.Units, g.New, g.Epoch, g.Time, g.MaxTTL)
 		case store.LoanReturn:
 			args = append(args, "return", o.Units, o.Peer, loanID(o.ID))
 		case store.LoanReturned:
@@ -439,13 +439,14 @@ func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 
 // parseLoans reads the reply of run in lua/loans.lua, and reports whether it is one.
 func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
+	maxTTL := loan.TermsOfLimit(c.Plan.Limits[0]).MaxTTL
 	id := func() loan.ID { return loan.ID{Epoch: uint32(r.number()), Stamp: r.number()} }
 	of := func() (l []loan.Loan) {
 		for range r.number() {
 			if r.bad {
 				return nil
 			}
-			l = append(l, loan.Loan{Peer: r.text(), ID: id(), Units: r.number(), Back: r.number(), Until: r.number()})
+			l = append(l, loan.Loan{Peer: r.text(), ID: id(), Units: r.number(), Back: r.number(), Until: r.number(), MaxTTL: r.number()})
 		}
 		slices.SortFunc(l, loan.Compare)
 		return l
@@ -456,7 +457,7 @@ func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
 		o, result := &c.Loans[i], &v.Loans.Results[i]
 		switch o.Kind {
 		case store.LoanLend:
-			g := loan.Grant{ID: id(), Units: r.number(), New: r.number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time}
+			g := loan.Grant{ID: id(), Units: r.number(), New: r.number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time, MaxTTL: maxTTL}
 			if g.ID != (loan.ID{}) {
 				result.Grant = g
 			}

@@ -19,7 +19,7 @@ type Terms struct {
 	Window int64 // W of the limit
 	Length int64 // D: how long a loan may be used, from the request that it answers
 	Slack  int64 // by how much clocks may step without being noticed, in all
-	MaxTTL int64 // how long what is admitted may be held before it counts in a window; 0: it counts at once
+	MaxTTL int64 // how long a reservation holds units at most, which count in a window when it is settled; 0: none does
 	// Longest is D of any window that the limit may have had before; 0 means this one's.
 	Longest int64
 }
@@ -30,10 +30,24 @@ func TermsOf(window int64) Terms {
 	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 200_000, Longest: longest}
 }
 
+// TermsOfLimit returns the terms of a limit with a bound.
+func TermsOfLimit(l *quota.Limit) Terms {
+	return TermsOf(l.WindowUS()).Holding(l.HeldFor.Microseconds())
+}
+
+// Holding returns the terms where reservations last for so long at most, µs.
+func (t Terms) Holding(maxTTL int64) Terms {
+	t.MaxTTL = maxTTL
+	return t
+}
+
+// lingers is for how long what was admitted last under a loan counts in a window after the loan is over.
+func (t Terms) lingers() int64 { return t.MaxTTL + t.Window }
+
 // Keep is how long a record stands after a grant, and a share is burnt after a loss: until loans are over by any clock, and
 // what was used last under them has left the window.
 func (t Terms) Keep() int64 {
-	return bySlowest(t.Length+t.MaxTTL+t.Window) + t.Slack
+	return bySlowest(t.Length+t.lingers()) + t.Slack
 }
 
 // bySlowest is what the fastest clock shows at most while the slowest shows us: us·(1 + ρ)/(1 − ρ).
@@ -79,6 +93,8 @@ type Loan struct {
 	// Until is when it is over: no longer usable at the borrower, who can still return or extend it, and no longer
 	// counted at the lender.
 	Until int64
+	// MaxTTL is how long a reservation may last that rests on the loan, as its lender's record allows for; µs.
+	MaxTTL int64
 }
 
 // Left is what has not been returned.
@@ -102,6 +118,8 @@ type Grant struct {
 	New   bool
 	Epoch uint32 // of the request
 	Time  int64  // of the request
+	// MaxTTL is the lender's: how long a reservation may last that rests on the loan, µs.
+	MaxTTL int64
 }
 
 // Book is one region's loans of one partition and limit. The zero State is that of a partition that nobody ever lent.
@@ -126,7 +144,7 @@ type State struct {
 // Lost reports whether the store, which kept b in this epoch, has lost some of it by now, when it keeps s. A record
 // that is missing although its loan may no longer be used may have been returned.
 func (b *Book) Lost(now int64, s *State) bool {
-	return lacks(s.Lent, b.Lent, now+b.Terms.Window) || lacks(s.Held, b.Held, now)
+	return lacks(s.Lent, b.Lent, now+b.Terms.lingers()) || lacks(s.Held, b.Held, now)
 }
 
 func lacks(has, had []Loan, over int64) bool {
@@ -153,15 +171,26 @@ func (s *State) Borrowed(now int64) (n int64) {
 	return n
 }
 
+// MaxTTL is how long a reservation may last that is made at now: as long as each loan allows that it may rest on.
+func (b *Book) MaxTTL(now int64) int64 {
+	least := b.Terms.MaxTTL
+	for i := range b.Held {
+		if l := &b.Held[i]; l.Until > now && l.Left() > 0 {
+			least = min(least, l.MaxTTL)
+		}
+	}
+	return least
+}
+
 // forgotten is when a loan held is dropped: when what was used under it has left the window. One of which all was
 // returned goes sooner if its lender, which gives the next one another ID, has lent since: till then it may be cut off, and the
 // return is sent again.
 func (t Terms) forgotten(l *Loan, held []Loan) int64 {
 	later := func(o Loan) bool { return o.Peer == l.Peer && o.Until-t.Length > l.Until }
 	if l.Left() == 0 && slices.ContainsFunc(held, later) {
-		return l.Until + min(t.Window, 10*t.Length)
+		return l.Until + min(t.lingers(), 10*t.Length)
 	}
-	return l.Until + t.Window
+	return l.Until + t.lingers()
 }
 
 // settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
@@ -172,11 +201,12 @@ func (b *Book) settle(now int64) {
 		b.Held = nil
 		for i := range b.Lent {
 			l := &b.Lent[i]
-			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.KeepAny())
+			terms := b.Terms.Holding(max(b.Terms.MaxTTL, l.MaxTTL))
+			l.Until = min(max(l.Until, now+terms.Keep()), now+terms.KeepAny())
 		}
 		b.State.Epoch, b.Recall = b.Bound.Epoch, 0
 	}
-	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && l.Until-b.Terms.Window <= now }
+	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && l.Until-b.Terms.lingers() <= now }
 	b.Lent = slices.DeleteFunc(b.Lent, ended)
 	held := slices.Clone(b.Held)
 	b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return b.Terms.forgotten(&l, held) <= now })
@@ -256,16 +286,17 @@ func (b *Book) Lend(now, used, units int64, r Request) (Grant, bool) {
 		return Grant{}, false
 	}
 	l.Units += units
-	l.Until = max(l.Until, now+b.Terms.Keep())
-	return Grant{From: b.Region, ID: l.ID, Units: l.Units, New: isNew, Epoch: r.Epoch, Time: r.Time}, true
+	l.Until, l.MaxTTL = max(l.Until, now+b.Terms.Keep()), max(l.MaxTTL, b.Terms.MaxTTL)
+	return Grant{From: b.Region, ID: l.ID, Units: l.Units, New: isNew, Epoch: r.Epoch, Time: r.Time, MaxTTL: b.Terms.MaxTTL}, true
 }
 
 // Accept takes a grant. The request was sent before it was granted, so a loan ends here before its record does there,
-// whatever the clocks show. It reports whether anything changed.
+// whatever the clocks show. One of a lender that knows of no reservations is refused where there are some. It reports whether
+// anything changed.
 func (b *Book) Accept(now int64, g Grant) bool {
 	b.settle(now)
 	until := g.Time + b.Terms.Length
-	if g.Epoch != b.Bound.Epoch || g.Time > now || until <= now {
+	if g.Epoch != b.Bound.Epoch || g.Time > now || until <= now || g.MaxTTL == 0 && b.Terms.MaxTTL > 0 {
 		return false
 	}
 	l := find(b.Held, g.From, g.ID)
@@ -276,7 +307,9 @@ func (b *Book) Accept(now int64, g Grant) bool {
 		l = insert(&b.Held, Loan{Peer: g.From, ID: g.ID})
 	}
 	changed := g.Units > l.Units || until > l.Until
-	l.Units, l.Until = max(l.Units, g.Units), max(l.Until, until)
+	if l.Units = max(l.Units, g.Units); until > l.Until {
+		l.Until, l.MaxTTL = until, g.MaxTTL
+	}
 	return changed
 }
 

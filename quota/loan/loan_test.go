@@ -327,3 +327,54 @@ func TestOneOfTwoHalvesYields(t *testing.T) {
 		t.Errorf("the two lend each other %v; want one to lend 5 or more and the other nothing", lent)
 	}
 }
+
+// A reservation lasts as long as each loan allows that may be used, by the grant that it goes by: the record of that stands for
+// D + W and as much longer.
+func TestMaxTTL(t *testing.T) {
+	const second = int64(1_000_000)
+	terms := loan.TermsOf(10 * second).Holding(60 * second)
+	if plain := loan.TermsOf(10 * second); terms.Keep()-plain.Keep() < 60*second || terms.Keep()-plain.Keep() > 63*second {
+		t.Errorf("with reservations of a minute a record stands for %d µs, without for %d", terms.Keep(), plain.Keep())
+	}
+	b := loan.Book{Region: "b", Terms: terms, Bound: quota.Bound{Epoch: 7, Share: 10}}
+	lasts := func(when string, now, want int64) {
+		t.Helper()
+		if got := b.MaxTTL(now); got != want*second {
+			t.Errorf("%s a reservation may last %d µs, want %d s", when, got, want)
+		}
+	}
+	now := int64(clockB)
+	accept := func(stamp, units, time, maxTTL int64) bool {
+		return b.Accept(now, loan.Grant{
+			From: "a", ID: loan.ID{Epoch: 3, Stamp: stamp}, Units: units, New: true, Epoch: 7, Time: time, MaxTTL: maxTTL * second,
+		})
+	}
+	lasts("on its own share", now, 60)
+	if accept(1, 4, now, 0) {
+		t.Error("a loan of a lender that knows of no reservations was accepted")
+	}
+	accept(1, 4, now-second, 20)
+	lasts("on a loan of a lender with 20 s", now, 20)
+	accept(1, 4, now-2*second, 5)
+	lasts("when an older grant of it comes later", now, 20)
+	accept(1, 5, now, 90)
+	lasts("when the lender has a longer one", now, 60)
+	accept(2, 4, now-second, 30)
+	lasts("on another loan with 30 s too", now, 30)
+	b.Return(now, 0, 4, "a", loan.ID{Epoch: 3, Stamp: 2})
+	lasts("when that is returned", now, 60)
+	accept(3, 4, now-second, 10)
+	lasts("on one more with 10 s", now, 10)
+	lasts("when that is over", now-second+terms.Length, 60)
+
+	// A lender keeps a record for as long as its reservations lasted when it granted, also in an epoch in which they are shorter.
+	lender := loan.Book{Region: "a", Terms: terms, Bound: quota.Bound{Epoch: 3, Share: 10}}
+	if g, ok := lender.Lend(clockA, 0, 4, loan.Request{From: "b", Epoch: 7, Time: clockB}); !ok || g.MaxTTL != 60*second {
+		t.Fatalf("granted %+v", g)
+	}
+	lender.Terms, lender.Bound.Epoch = terms.Holding(second), 4
+	lender.Ceiling(clockA + 5*second)
+	if until := lender.Lent[0].Until; until < clockA+5*second+terms.Keep() {
+		t.Errorf("in the next epoch it stands until %d µs after the grant, want %d more", until-clockA, terms.Keep())
+	}
+}

@@ -138,8 +138,9 @@ func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
 	if p.limit != b.Limit {
 		p.limit, p.keys = b.Limit, store.NewKeyPlan([]*quota.Limit{b.Limit})
 		if p.plan == nil {
-			p.plan = &loan.Planner{Terms: loan.TermsOf(p.key.WindowUS)}
+			p.plan = &loan.Planner{}
 		}
+		p.plan.Terms = loan.TermsOfLimit(b.Limit)
 	}
 	p.plan.Bound, _ = b.Limit.Bound()
 	p.plan.Regions = b.Regions

@@ -57,7 +57,7 @@ func TestWindows(t *testing.T) {
 			}
 			longest := func(when string, want time.Duration) {
 				for name, st := range processes {
-					if got := time.Duration(st.Window("standard.all")) * time.Microsecond; got != want {
+					if got := windowOf(st); got != want {
 						t.Errorf("%+v: %s, %s goes by %v", step, when, name, got)
 					}
 				}
@@ -81,9 +81,17 @@ func TestWindows(t *testing.T) {
 }
 
 // After a loss the share is burnt for as long as loans under a window may be used that has become shorter since, also where the
-// loss is a step of the clock beyond the end that was noted for that window. It has an end nevertheless.
+// loss is a step of the clock beyond the end that was noted for that window. It has an end nevertheless. So it is where
+// reservations last less long than before.
 func TestShorterWindowThenLoss(t *testing.T) {
 	const long, short = time.Minute, time.Second
+	t.Run("window", func(t *testing.T) { shorterThenLoss(t, bounded(long), bounded(short)) })
+	t.Run("max_ttl", func(t *testing.T) { shorterThenLoss(t, reserving(short, long), reserving(short, short)) })
+}
+
+func shorterThenLoss(t *testing.T, longer, shorter *region.Topology) {
+	terms := [2]loan.Terms{loan.TermsOfLimit(&longer.Policies[0].Limits[0]), loan.TermsOfLimit(&shorter.Policies[0].Limits[0])}
+	long := time.Duration(terms[0].Window+terms[0].MaxTTL) * time.Microsecond
 	for _, row := range []struct {
 		name    string
 		happens func(s *shared)
@@ -103,40 +111,66 @@ func TestShorterWindowThenLoss(t *testing.T) {
 	} {
 		inBubble(t, func(s *shared) {
 			st, run := s.join("one")
-			adopt := func(window time.Duration) {
-				if err := st.Adopt(context.Background(), bounded(window)); err != nil {
+			adopt := func(top *region.Topology) {
+				if err := st.Adopt(context.Background(), top); err != nil {
 					t.Fatal(err)
 				}
 			}
-			adopt(long)
+			adopt(longer)
 			stop := run()
 			time.Sleep(time.Minute)
 			shortened := time.Now()
 			if row.restart {
 				stop()
 				st, run = s.join("one")
-				adopt(short)
+				adopt(shorter)
 				stop = run()
 			} else {
-				adopt(short)
+				adopt(shorter)
 			}
 			defer func() { stop() }()
 			time.Sleep(2 * state.TurnEvery)
 			row.happens(s)
-			usable := time.Duration(loan.TermsOf(long.Microseconds()).Length)*time.Microsecond + short
+			usable := time.Duration(terms[0].Length+terms[0].MaxTTL+terms[1].Window) * time.Microsecond
 			for time.Since(shortened) < usable {
 				of, us := st.Store(), time.Now().UnixMicro()+s.ahead.Load()/1000
-				if burnt := of.Lost + of.Unwatched + loan.TermsOf(st.Window("standard.all")).Keep(); of.Epoch != 0 && of.Lost != 0 && burnt <= us {
+				if burnt := of.Lost + of.Unwatched + termsOf(st).Keep(); of.Epoch != 0 && of.Lost != 0 && burnt <= us {
 					t.Fatalf("%s: %v after the window became shorter the share is burnt no more: %+v", row.name, time.Since(shortened), of)
 				}
 				time.Sleep(state.TurnEvery / 4)
 			}
-			time.Sleep(2*time.Duration(loan.TermsOf(long.Microseconds()).Keep())*time.Microsecond + 3*state.TurnEvery)
-			if got := st.Window("standard.all"); got != short.Microseconds() {
-				t.Errorf("%s: much later it still goes by %d µs", row.name, got)
+			time.Sleep(2*time.Duration(terms[0].Keep())*time.Microsecond + 3*state.TurnEvery)
+			if got := termsOf(st); got != terms[1] {
+				t.Errorf("%s: much later it still goes by %+v", row.name, got)
 			}
 		})
 	}
+}
+
+// The first process that takes reservations begins another epoch: loans of before allow for none. Longer ones do not, and their
+// length is known at once.
+func TestReservationsBeginAnEpoch(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		st, run := s.join("one")
+		if err := st.Adopt(context.Background(), bounded(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		defer run()()
+		for _, step := range []struct {
+			maxTTL  time.Duration
+			renewed bool
+		}{{10 * time.Second, true}, {20 * time.Second, false}, {20 * time.Second, false}} {
+			time.Sleep(2 * state.TurnEvery)
+			before := st.Store().Epoch
+			if err := st.Adopt(context.Background(), reserving(time.Second, step.maxTTL)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * state.TurnEvery)
+			if now := st.Store().Epoch; before == 0 || now == 0 || (now != before) != step.renewed || termsOf(st).MaxTTL != step.maxTTL.Microseconds() {
+				t.Errorf("%v: the epoch was %d and is %d, and it goes by %+v", step.maxTTL, before, now, termsOf(st))
+			}
+		}
+	})
 }
 
 // In memory too a longer window begins another epoch.
@@ -166,4 +200,22 @@ func bounded(window time.Duration) *region.Topology {
 	top.Policies[0].Name, top.Policies[0].Limits[0].Name = "standard", "all"
 	top.Policies[0].Limits[0].Window, top.Policies[0].Limits[0].MaxOvershoot = window, quota.Strict
 	return top
+}
+
+// reserving is bounded with reservations.
+func reserving(window, maxTTL time.Duration) *region.Topology {
+	top := bounded(window)
+	top.Policies[0].Limits[0].Counts, top.Policies[0].Limits[0].HeldFor = quota.CountsTokens, maxTTL
+	return top
+}
+
+// termsOf are those that the share is burnt by.
+func termsOf(st *state.State) loan.Terms {
+	us, maxTTL := st.Window("standard.all")
+	return loan.TermsOf(us).Holding(maxTTL)
+}
+
+func windowOf(st *state.State) time.Duration {
+	us, _ := st.Window("standard.all")
+	return time.Duration(us) * time.Microsecond
 }

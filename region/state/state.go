@@ -143,8 +143,12 @@ func New(o Options) *State {
 // Snapshot is the region's state as last read.
 func (s *State) Snapshot() *Snapshot { return s.snapshot.Load() }
 
-// Window is the longest window of a limit under which loans may matter still, by policy.limit, µs; 0: nothing is known of it.
-func (s *State) Window(limit string) int64 { return s.Snapshot().Topology.Windows[limit].US }
+// Window is the longest window of a limit under which loans may matter still, and how long reservations may hold units of it,
+// by policy.limit, µs; 0: nothing is known of it.
+func (s *State) Window(limit string) (us, maxTTLUS int64) {
+	w := s.Snapshot().Topology.Windows[limit]
+	return w.US, w.MaxTTLUS
+}
 
 // Adopt puts a file's topology in force, or says why it is not: the region has a newer
 // revision, or other regions or weights under this one. With ErrAway the store could not
@@ -276,7 +280,8 @@ func (s *State) take(ctx context.Context) error {
 }
 
 // want is what the topology in force should become. The first process to have a longer window of a bounded limit begins another
-// epoch: then loans held are void, and records stand for as long as that window needs.
+// epoch: then loans held are void, and records stand for as long as that window needs. So does the first that takes reservations:
+// loans of before cover none.
 func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error) {
 	next := s.file
 	if inForce != nil {
@@ -284,7 +289,8 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 			return s.text, refused
 		}
 		for name, w := range inForce.Windows {
-			if s.adopts && w.US < s.file.Windows[name].US {
+			own := s.file.Windows[name]
+			if s.adopts && (w.US < own.US || w.MaxTTLUS == 0 && own.MaxTTLUS > 0) {
 				s.epoch.renew = max(s.epoch.renew, another)
 			}
 		}

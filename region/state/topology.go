@@ -27,9 +27,10 @@ type Topology struct {
 	Former map[string]int64 `json:"former,omitempty"`
 }
 
-// Window is the longest window of a limit in any process of the region.
+// Window is the longest window of a limit in any process of the region, and the longest that a reservation holds units of it.
 type Window struct {
-	US int64 `json:"us"`
+	US       int64 `json:"us"`
+	MaxTTLUS int64 `json:"max_ttl_us,omitempty"`
 	// UntilUS is the store's TIME until which loans under it may matter if no data are lost; 0 while a process has it.
 	UntilUS int64 `json:"until_us,omitempty"`
 }
@@ -43,7 +44,7 @@ func Of(top *region.Topology) Topology {
 				t.WindowUS = max(t.WindowUS, l.WindowUS())
 			}
 			if l.MaxOvershoot > 0 {
-				t.Windows[p.Name+"."+l.Name] = Window{US: l.WindowUS()}
+				t.Windows[p.Name+"."+l.Name] = Window{US: l.WindowUS(), MaxTTLUS: l.HeldFor.Microseconds()}
 			}
 		}
 	}
@@ -82,19 +83,21 @@ func (t *Topology) next(file Topology, nowUS, lostUS int64, adopts bool) (Topolo
 	return file, nil
 }
 
-// windows are those of a file, and longer ones of t for as long as loans under them may matter. A process that has such
+// windows are those of a file, and longer ones or longer reservations of t for as long as loans under them may matter. A process that has such
 // a one keeps it without end, and ends it when it adopts a shorter one. A loss may be a step of TIME beyond that end: then loans
 // that were made before it can be used for as long as any.
 func (t *Topology) windows(file map[string]Window, nowUS, lostUS int64, adopts bool) map[string]Window {
 	file = maps.Clone(file)
 	for name, w := range t.Windows {
-		if w.US <= file[name].US {
+		own := file[name]
+		if w.US <= own.US && w.MaxTTLUS <= own.MaxTTLUS {
 			continue
 		}
+		w.US, w.MaxTTLUS = max(w.US, own.US), max(w.MaxTTLUS, own.MaxTTLUS)
 		if adopts {
-			w.UntilUS = nowUS + loan.TermsOf(w.US).Keep()
+			w.UntilUS = nowUS + loan.TermsOf(w.US).Holding(w.MaxTTLUS).Keep()
 		}
-		if w.UntilUS == 0 || max(w.UntilUS, lostUS+loan.TermsOf(file[name].US).KeepAny()) > nowUS {
+		if w.UntilUS == 0 || max(w.UntilUS, lostUS+loan.TermsOf(own.US).Holding(w.MaxTTLUS).KeepAny()) > nowUS {
 			file[name] = w
 		}
 	}

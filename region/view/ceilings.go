@@ -39,8 +39,9 @@ type CeilingOptions struct {
 	// Store is what the loans of our region's store go by; nil, and an Epoch of 0, close
 	// limits with a bound.
 	Store func() loan.Store
-	// Window is the longest window of a limit under which loans may matter still, by policy.limit, µs; nil: its own.
-	Window func(limit string) int64
+	// Window is the longest window of a limit under which loans may matter still, and how long reservations may hold units of
+	// it, by policy.limit, µs; nil: its own.
+	Window func(limit string) (us, maxTTLUS int64)
 	// Files reports, where a decision is explained, which other regions have another configuration, of which it is not
 	// known, and for how long all that are known have been alike; nil: all are always alike.
 	Files func() (differ, unseen []string, alike time.Duration)
@@ -84,11 +85,12 @@ func (c *Ceilings) heldShare(h *hold, l *quota.Limit, units int64, now time.Dura
 
 // keep is how long what was lent and used under a limit may matter, under other shares or by data that are lost.
 func (c *Ceilings) keep(l *quota.Limit) time.Duration {
-	window := l.WindowUS()
+	terms := loan.TermsOfLimit(l)
 	if c.o.Window != nil {
-		window = max(window, c.o.Window(c.limits.Load().names[l]))
+		window, maxTTL := c.o.Window(c.limits.Load().names[l])
+		terms = loan.TermsOf(max(terms.Window, window)).Holding(max(terms.MaxTTL, maxTTL))
 	}
-	return time.Duration(loan.TermsOf(window).Keep()) * time.Microsecond
+	return time.Duration(terms.Keep()) * time.Microsecond
 }
 
 // keepAny is the longest keep of a limit with a bound; 0: there is none.

@@ -180,7 +180,8 @@ func (l *Loans) check() error {
 		l.checkHead(),
 		each("wants", l.Wants, (*Want).check),
 		each("grants", l.Grants, func(g *Grant) error {
-			return cmp.Or(checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime), checkLoanTime("request", g.Epoch, g.Time))
+			return cmp.Or(checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime), checkLoanTime("request", g.Epoch, g.Time),
+				within("max_ttl", g.MaxTTL, 0, quota.MaxTTL.Microseconds()))
 		}),
 		each("returns", l.Returns, func(r *Return) error { return checkLoan(r.Loan, r.Back, r.Back) }))
 }

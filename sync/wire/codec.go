@@ -279,7 +279,7 @@ func (l *Loans) body() *pb.Body {
 	m.Grants = list(l.Grants, func(g Grant) *pb.Grant {
 		return &pb.Grant{
 			Id: g.PartitionID, Epoch: g.ID.Epoch, Stamp: g.ID.Stamp - at, Units: g.Units, New: g.New,
-			RequestEpoch: g.Epoch, RequestTime: g.Time - at,
+			RequestEpoch: g.Epoch, RequestTime: g.Time - at, MaxTtl: g.MaxTTL,
 		}
 	})
 	m.Returns = list(l.Returns, func(r Return) *pb.Return {
@@ -326,7 +326,7 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 		Grants: list(m.Grants, func(g *pb.Grant) Grant {
 			return Grant{PartitionID: g.Id, Grant: loan.Grant{
 				From: from.Region, ID: loan.ID{Epoch: g.Epoch, Stamp: at + g.Stamp}, Units: g.Units, New: g.New,
-				Epoch: g.RequestEpoch, Time: at + g.RequestTime,
+				Epoch: g.RequestEpoch, Time: at + g.RequestTime, MaxTTL: g.MaxTtl,
 			}}
 		}),
 		Returns: list(m.Returns, func(r *pb.Return) Return {

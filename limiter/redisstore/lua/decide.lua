@@ -11,8 +11,8 @@
 --       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
 --       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
 --       order share, epoch (10 digits), TIME until which the share is burnt and when the epoch began, its fence (the first and
---       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, and the window by this
---       clock (µs); or '' alone for a plan without bounds.
+--       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, the window by this
+--       clock, and max_ttl of reservations that hold units under it (µs; 0 for none); or '' alone for a plan without bounds.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'f' refund | 'l' loans, cost, fingerprint ('' = none; behind it what

@@ -44,11 +44,12 @@ local function read_bounds(plan, bounded, p)
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
       burnt = burnt, since = since,
-      keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]),
+      keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]), T = tonumber(ARGV[p + 9]),
     }
+    l.bound.lingers = l.W + l.bound.T
     l.W, l.since = l.bound.counted, since
     l.edge = max(TIME - l.W, since and since - 1 or 0)
-    p = p + 9
+    p = p + 10
   end
   for i = 1, #plan do plan[i].time = plan.time end
   return p
@@ -79,11 +80,11 @@ local function remember(record, print, from)
   call('SET', record, text .. limits, 'PX', IDEMPOTENCY_TTL)
 end
 
-local bounded -- made when a plan first has bounds
+local bounded, longest -- made when a plan first has bounds
 
 -- lower brings the ceilings of bounded limits down to what their bounds leave. at is the place before their loans.
 local function lower(bounds, at, ceilings)
-  bounded = bounded or loans()
+  if not bounded then bounded, longest = loans() end
   for i = 1, #bounds do
     local l = bounds[i]
     local b, n = l.bound, l.n
@@ -92,9 +93,34 @@ local function lower(bounds, at, ceilings)
   end
 end
 
+-- cover shortens a reservation to what bounds allow, and notes their epoch. at is the place before their loans.
+local function cover(bounds, at, hold)
+  local ttl = MAX
+  for i = 1, #bounds do
+    local b = bounds[i].bound
+    if b.T > 0 then ttl, hold.epoch = min(ttl, longest(KEYS[at + i], b)), b.epoch end
+  end
+  if ttl < MAX then hold.ttl, hold.last = min(hold.ttl, ttl), TIME + ttl end
+end
+
+-- covered is whether what bounded limits of a plan are charged by a settle was held under their bounds: by this epoch, since
+-- after a step of the clock nobody knows for how long.
+local function covered(plan, record)
+  for i = 1, #plan do
+    local h = plan[i].set
+    for j = 1, h and #plan[i] or 0 do
+      local b = plan[i][j].bound
+      if b and not (h.drop and record.epoch == b.epoch) then return false end
+    end
+  end
+  return true
+end
+
 -- lend carries out the operations of a check, and replies to it.
 local function lend(plan, first, p, last)
-  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], plan.bounds[1].bound, p, last)
+  if plan.holding then held = held or holds() end
+  local units = plan.holding and held.units(KEYS[first + 4]) or 0
+  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], units, plan.bounds[1].bound, p, last)
   replies[r + 1], replies[r + 2] = 'o', reply
   r = r + 2
 end
@@ -138,6 +164,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     if op == 's' and not settled then return end
     if hold then takes, charges = held.shares(plan, op, c) end
     ceilings = held.read_sets(plan, first, ceilings, sets)
+    if settled and not covered(plan, settled) then settled.released = 0 end
   end
   for i = 1, #plan do
     local k, key = plan[i], KEYS[first + i]
@@ -206,6 +233,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
       end
     end
   end
+  if charged and op == 'h' and plan.bounds then cover(plan.bounds, first + #plan + #plan.globals, hold) end
   if charged and op == 'h' then held.make(plan, takes, hold, c) elseif writes and sets then held.save_all(sets, plan.unknown) end
   if settled then held.settled(hold, settled, c) end
   if writes and sets and not plan.unknown then held.each_global(plan, first, held.note) end

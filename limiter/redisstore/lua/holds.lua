@@ -7,7 +7,8 @@
 -- All times are by the set's own clock, see tick.
 --
 -- The record of a reservation is a string:
---   'o ends expires amount units name units name …'  open: TIME when it is forgotten, TIME when its holds end, the amount, and
+--   'o ends expires amount last epoch units name …'  open: TIME when it is forgotten, TIME when its holds end, the amount, under
+--                                                    a bound the last TIME at which they may end and the epoch, else 0 0, and
 --                                                    of each of its sets how much it holds there, and the name below the tenant
 --   's ends expires amount charged released'         settled
 
@@ -143,6 +144,9 @@ local function holds()
     if record.settled then
       record.charged, record.released = match(rest, '^(%d+) ([01])$')
       if not record.charged then error('GARBAGE in ' .. hold.key, 0) end
+    else
+      record.last, record.epoch, record.rest = match(rest, '^(%d+) (%d+) ?(.*)$')
+      if not record.last then error('GARBAGE in ' .. hold.key, 0) end
     end
     return record
   end
@@ -159,18 +163,22 @@ local function holds()
     call('SET', hold.key, text, 'PX', int(ceil((ends - TIME) / 1000)))
   end
 
+  local function write_open(hold, expires, amount, last, epoch, sets)
+    local ends = expires + hold.keep
+    write_record(hold, ends, format('o %.0f %.0f %s %s %s %s', ends, expires, amount, last, epoch, sets))
+  end
+
   -- make writes the holds of a reservation under the keys of a plan, and its record.
   local function make(plan, takes, hold, amount)
-    local expires, sets = TIME + hold.ttl, ''
-    local ends = expires + hold.keep
+    local sets = {}
     for i = 1, #plan do
       local h, units = plan[i].set, int(takes[i])
       if plan[i].holds then
         save_set(h, false, hold.name .. ':' .. units, takes[i], hold.ttl)
-        sets = sets .. ' ' .. units .. ' ' .. sub(h.key, hold.tenant + 1)
+        sets[#sets + 1] = units .. ' ' .. sub(h.key, hold.tenant + 1)
       end
     end
-    write_record(hold, ends, format('o %.0f %.0f %.0f%s', ends, expires, amount, sets))
+    write_open(hold, TIME + hold.ttl, int(amount), int(hold.last or 0), hold.epoch or '0', table.concat(sets, ' '))
   end
 
   local function save_all(sets, stays)
@@ -273,8 +281,9 @@ local function holds()
 
   -- extend replies to a call that has the holds of a reservation end later. The keys of its plan follow place first.
   local function extend(hold, plan, first)
-    local record, sets, all, ends = read_record(hold), {}, true, TIME + hold.ttl
+    local record, sets, all = read_record(hold), {}, true
     if record and not record.settled and TIME < record.ends then
+      if record.last ~= '0' then hold.ttl = max(0, min(hold.ttl, tonumber(record.last) - TIME)) end
       each_set(record, sets, hold, function(h, member, units)
         if not drop_hold(h, member, units) then all = false end
       end)
@@ -288,9 +297,8 @@ local function holds()
     r = r + 1
     replies[r] = 'g'
     if not all then return end
-    local text = format('o %.0f %.0f %s %s', ends + hold.keep, ends, record.amount, record.rest)
-    write_record(hold, ends + hold.keep, text)
-    replies[r], replies[r + 1], replies[r + 2] = 'k', record.amount, ends
+    write_open(hold, TIME + hold.ttl, record.amount, record.last, record.epoch, record.rest)
+    replies[r], replies[r + 1], replies[r + 2] = 'k', record.amount, TIME + hold.ttl
     r = r + 2
     read_plan_sets(plan, first, sets)
     each_global(plan, first, function(key, l, h)
@@ -349,7 +357,8 @@ local function holds()
 
   return {
     none = none, shares = shares, read_sets = read_sets, fits_later = fits_later, open = open, reset = reset_set, first_end = first_end,
-    save_all = save_all, make = make, taken = function(hold) return call('GET', hold.key) end, settle = settle,
-    settled = write_settled, extend = extend, each_global = each_global, note = note, reply_gauge = reply_gauge, most = MOST,
+    units = function(key) return load_set(key).held end, save_all = save_all, make = make,
+    taken = function(hold) return call('GET', hold.key) end, settle = settle, settled = write_settled, extend = extend,
+    each_global = each_global, note = note, reply_gauge = reply_gauge, most = MOST,
   }
 end

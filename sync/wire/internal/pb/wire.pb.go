@@ -1448,6 +1448,7 @@ type Grant struct {
 	New           bool                   `protobuf:"varint,5,opt,name=new,proto3" json:"new,omitempty"`                                        // no earlier grant was of this loan
 	RequestEpoch  uint32                 `protobuf:"fixed32,6,opt,name=request_epoch,json=requestEpoch,proto3" json:"request_epoch,omitempty"` // epoch and time of the want
 	RequestTime   int64                  `protobuf:"zigzag64,7,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
+	MaxTtl        int64                  `protobuf:"varint,8,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"` // how long a reservation may last that rests on the loan, µs; 0 to an hour
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1527,6 +1528,13 @@ func (x *Grant) GetRequestEpoch() uint32 {
 func (x *Grant) GetRequestTime() int64 {
 	if x != nil {
 		return x.RequestTime
+	}
+	return 0
+}
+
+func (x *Grant) GetMaxTtl() int64 {
+	if x != nil {
+		return x.MaxTtl
 	}
 	return 0
 }
@@ -2008,7 +2016,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x14\n" +
 	"\x05units\x18\x04 \x01(\x03R\x05units\x12\x12\n" +
 	"\x04back\x18\x05 \x01(\x03R\x04back\x12\x14\n" +
-	"\x05until\x18\x06 \x01(\x12R\x05until\"\xb3\x01\n" +
+	"\x05until\x18\x06 \x01(\x12R\x05until\"\xcc\x01\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
@@ -2016,7 +2024,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x05units\x18\x04 \x01(\x03R\x05units\x12\x10\n" +
 	"\x03new\x18\x05 \x01(\bR\x03new\x12#\n" +
 	"\rrequest_epoch\x18\x06 \x01(\aR\frequestEpoch\x12!\n" +
-	"\frequest_time\x18\a \x01(\x12R\vrequestTime\"X\n" +
+	"\frequest_time\x18\a \x01(\x12R\vrequestTime\x12\x17\n" +
+	"\amax_ttl\x18\b \x01(\x03R\x06maxTtl\"X\n" +
 	"\x06Return\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
