@@ -162,8 +162,6 @@ func (l *Limit) Validate() []FieldError {
 		ms.add("/max_overshoot", "needs algorithm: sliding_log; a window of a sliding_window limit may hold up to 2·units-1 in one region already")
 	case l.Algorithm == GCRA:
 		ms.add("/max_overshoot", "needs algorithm: sliding_log; a gcra limit has a rate and no window")
-	case l.Counts == CountsTokens:
-		ms.add("/max_overshoot", "is not for counts: tokens; a unit that is lent to another region may still be held by a reservation when it is due back")
 	case l.Scope != ScopeGlobal:
 		ms.add("/max_overshoot", "needs scope: global; a limit of one region is exact")
 	case l.MaxOvershoot > MaxOvershoot:

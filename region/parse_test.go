@@ -213,3 +213,23 @@ func TestEveryFieldArrives(t *testing.T) {
 		t.Error("Region finds what is not there")
 	}
 }
+
+// What a limit with a bound is held for, and so for how long its loans matter, is the max_ttl of its policy.
+func TestHeldFor(t *testing.T) {
+	for maxTTL, want := range map[string]time.Duration{"": quota.DefaultMaxTTL, "max_ttl: 30s, ": 30 * time.Second} {
+		top, _, err := region.Parse("topology.yaml", []byte(`
+regions: [{name: one, http: 127.0.0.1:8080, redis: {addrs: ["redis.one:6379"]}}]
+policies:
+  - {name: llm, `+maxTTL+`limits: [
+      {name: tokens, units: 100, per: 1m, scope: global, counts: tokens, max_overshoot: 0%},
+      {name: requests, units: 100, per: 1m, scope: global, max_overshoot: 0%}]}
+tenants: {default: {policy: llm}}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := top.Policies[0].Limits; l[0].HeldFor != want || l[1].HeldFor != 0 {
+			t.Errorf("%q: tokens are held for %v and requests for %v, want %v and 0", maxTTL, l[0].HeldFor, l[1].HeldFor, want)
+		}
+	}
+}

@@ -146,8 +146,6 @@ func (t *Topology) validateRLS(ps *problems) {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:
 			ps.add(d.At+"/max_overshoot", "needs scope: global; a limit of one region is exact")
-		case d.MaxTTL != 0:
-			ps.add(d.At+"/max_overshoot", "is not for a domain with max_ttl, which takes reservations")
 		case keyless:
 			ps.add(d.At+"/max_overshoot", keylessBound)
 		}

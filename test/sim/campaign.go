@@ -148,6 +148,8 @@ func (r *Report) add(one *Report) {
 	s.Converged += t.Converged
 	s.Loans += t.Loans
 	s.Grants += t.Grants
+	s.Settled += t.Settled
+	s.Told += t.Told
 	for i := range r.Hard {
 		r.Hard[i] += one.Hard[i]
 	}
@@ -179,6 +181,7 @@ func (r *Report) Print(w io.Writer) {
 		s.Events, float64(s.Events)/max(r.Took.Seconds(), 1e-9), s.Checks, s.Published, s.Lost)
 	if r.Strict {
 		fmt.Fprintf(w, "%.1f region-hours played: nine tenths of a bound were in use; %d messages about loans, %d grants\n", r.Played.Hours(), s.Loans, s.Grants)
+		fmt.Fprintf(w, "%d units of reservations were held until they were settled, %d were not, and the caller was told\n", s.Settled, s.Told)
 		fmt.Fprintln(w, "\nfaults:")
 		for _, fault := range strictFaults() {
 			fmt.Fprintf(w, "%10d  %s\n", r.Faults[fault.word], fault.name)

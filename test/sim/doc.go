@@ -19,6 +19,10 @@
 // vouches for a region that is taken out when its processes have ended. A world is
 // played while nine tenths of a bound are in use: only then a mistake shows.
 //
+// Reservations: what is settled in such a window and what is held at its end are at most B. A hold counts from its reserve until
+// its time is over by the fastest clock, or its region's store loses data, is reset or has its clock stepped forward. What is
+// settled counts unless the answer says that it was not held (released: false), and up to what was held.
+//
 // The loans are the product's: region/loans tends them by messages of the mesh, memstore
 // keeps them and applies the bound, region/state has the epoch and the topologies in
 // durable.go, which is region.lua in Go (TestDurable), and region/view gives the shares.

@@ -89,6 +89,7 @@ func (w *World) Flush(place int) {
 	s := w.regions[place]
 	w.fault(nil, "%s: the store lost everything", s.name)
 	s.store.forget()
+	w.endHolds(s)
 	s.harmed = w.now
 	w.hit(s)
 	if w.judge != nil {
@@ -108,6 +109,7 @@ func (w *World) Reset(place int, tenant string) {
 func (w *World) Rewind(place int, while time.Duration) {
 	s := w.regions[place]
 	units := s.store.rewind(while)
+	w.endHolds(s)
 	w.fault(nil, "%s: the store lost the writes of %v, %d units", s.name, while, units)
 	w.hit(s)
 	if units > 0 {
@@ -122,6 +124,7 @@ func (w *World) Step(place int, by time.Duration) {
 	s.stepped += by
 	if by > unseen {
 		s.harmed = w.now
+		w.endHolds(s)
 	}
 	w.hit(s)
 	w.At(w.now+time.Duration(w.dice.Int64N(int64(time.Second))), func() {
@@ -133,6 +136,13 @@ func (w *World) Step(place int, by time.Duration) {
 		}
 		s.seen = s.stepped
 	})
+}
+
+// endHolds notes that what a region's store holds may have ended.
+func (w *World) endHolds(s *simRegion) {
+	if w.bound != nil {
+		w.bound.ended(s, "")
+	}
 }
 
 func (w *World) hit(s *simRegion) {

@@ -26,6 +26,7 @@ type trueWindow struct {
 	all            []spend
 	first          int
 	units          int64
+	holds          []*holding
 	since          time.Duration // when played was added to last
 	played         time.Duration // for how long the window was full
 }
@@ -46,12 +47,12 @@ func newBoundJudge(w *World) *boundJudge {
 	return &boundJudge{w: w, tenants: map[string]*trueWindow{}}
 }
 
-// admitted judges an admission.
-func (j *boundJudge) admitted(p *process, tenant string, units int64) {
+// window is that of a tenant now, nil if it has no bound.
+func (j *boundJudge) window(tenant string) *trueWindow {
 	policy := j.w.o.policyOf(tenant).Name
 	bound := j.w.bounds.of(policy)
 	if bound.units == 0 {
-		return
+		return nil
 	}
 	t := j.tenants[tenant]
 	if t == nil {
@@ -59,11 +60,29 @@ func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 		j.tenants[tenant], j.order = t, append(j.order, t)
 	}
 	t.age(j.w.now, bound)
-	t.all = append(t.all, spend{at: j.w.now, units: units, place: p.region.place})
-	if t.units += units; t.units > bound.units && len(j.broken) == 0 {
+	return t
+}
+
+func (t *trueWindow) add(u spend) {
+	t.all = append(t.all, u)
+	t.units += u.units
+}
+
+// admitted judges an admission.
+func (j *boundJudge) admitted(p *process, tenant string, units int64) {
+	if t := j.window(tenant); t != nil {
+		t.add(spend{at: j.w.now, units: units, place: p.region.place})
+		j.judge(p, t)
+	}
+}
+
+// judge holds a window to its bound, after something of it has changed by a process.
+func (j *boundJudge) judge(p *process, t *trueWindow) {
+	bound, held := j.w.bounds.of(t.policy).units, t.held(j.w.now)
+	if t.units+held > bound && len(j.broken) == 0 {
 		j.broken = append(j.broken, Violation{
-			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(),
-			Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v, the bound is %d", p.self.Region, p.self.Instance, tenant, t.units, t.width, bound.units),
+			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(), Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v and hold %d, the bound is %d",
+				p.self.Region, p.self.Instance, t.tenant, t.units, t.width, held, bound),
 		})
 	}
 }
@@ -75,6 +94,7 @@ func (j *boundJudge) reset(s *simRegion, tenant string) {
 		return
 	}
 	t.age(j.w.now, j.w.bounds.of(t.policy))
+	j.ended(s, tenant)
 	for i := t.first; i < len(t.all); i++ {
 		if u := &t.all[i]; u.place == s.place {
 			t.units, u.units = t.units-u.units, 0
@@ -86,7 +106,7 @@ func (j *boundJudge) reset(s *simRegion, tenant string) {
 func (t *trueWindow) age(now time.Duration, bound promise) {
 	t.width = bound.window - bound.window*fastPPM/1_000_000 - unseen
 	pass := func(at time.Duration) {
-		if 10*t.units >= full*bound.units {
+		if 10*(t.units+t.held(at)) >= full*bound.units {
 			t.played += at - t.since
 		}
 		t.since = at
@@ -118,10 +138,10 @@ type bounds struct {
 	now, next map[string]promise // next is nil when nothing changes
 }
 
-// promise is B units in each window.
+// promise is B units in each window, of which reservations hold some for so long at most.
 type promise struct {
-	units  int64
-	window time.Duration
+	units           int64
+	window, heldFor time.Duration
 }
 
 func boundsOf(top *region.Topology) map[string]promise {
@@ -129,7 +149,7 @@ func boundsOf(top *region.Topology) map[string]promise {
 	for i := range top.Policies {
 		l := &top.Policies[i].Limits[0]
 		if units, ok := l.Bound(); ok {
-			all[top.Policies[i].Name] = promise{units, l.Window}
+			all[top.Policies[i].Name] = promise{units, l.Window, l.HeldFor}
 		}
 	}
 	return all
@@ -139,7 +159,7 @@ func boundsOf(top *region.Topology) map[string]promise {
 func (b *bounds) of(policy string) promise {
 	p := b.now[policy]
 	if next, changes := b.next[policy]; changes {
-		p = promise{max(p.units, next.units), min(p.window, next.window)}
+		p = promise{max(p.units, next.units), min(p.window, next.window), max(p.heldFor, next.heldFor)}
 	}
 	return p
 }
@@ -149,7 +169,7 @@ func (b *bounds) keep() time.Duration {
 	longest := int64(0)
 	for _, all := range []map[string]promise{b.now, b.next} {
 		for _, p := range all {
-			longest = max(longest, loan.TermsOf(p.window.Microseconds()).Keep())
+			longest = max(longest, loan.TermsOf(p.window.Microseconds()).Holding(p.heldFor.Microseconds()).Keep())
 		}
 	}
 	return time.Duration(longest+longest*pacePPM/1_000_000) * time.Microsecond

@@ -203,7 +203,7 @@ func (d *lending) folly(tenant string) {
 	if !ok || b.Epoch == 0 {
 		return
 	}
-	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: "::", WindowUS: b.Limit.WindowUS()}
+	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: string(quota.AppendPartition(nil, b.Limit, nil)), WindowUS: b.Limit.WindowUS()}
 	id := w.key.LoansID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {

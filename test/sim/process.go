@@ -149,7 +149,7 @@ func (p *process) open() (err error) {
 		Recover: p.recovery.Request, Logger: w.log,
 	})
 	p.limiter, err = limiter.New(limiter.Options{
-		Store: p.store(), Config: p.enforced(), Logger: w.log,
+		Store: p.store(), Config: p.enforced(), Logger: w.log, Seal: w.seal,
 		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
 	})
 	return err

@@ -162,7 +162,7 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		return
 	}
 	switch v.Outcome {
-	case store.Admitted:
+	case store.Admitted, store.Settled:
 		t.keep(c, v)
 	case store.Lost:
 		t.drop(c, v)

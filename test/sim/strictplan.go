@@ -28,6 +28,7 @@ type StrictPlan struct {
 	there   []bool  // whether the region may have processes
 	units   []int64 // by policy
 	windows []time.Duration
+	maxTTLs []time.Duration // of reservations; 0: there are none
 	may     []strictFault
 	faults  Faults
 }
@@ -68,15 +69,22 @@ func NewStrictPlan(seed uint64, lasts time.Duration, only ...string) (*StrictPla
 	for _, weight := range f.weights {
 		f.there = append(f.there, weight > 0)
 	}
+	reserves := f.asking.IntN(2)
 	for i, overshoot := range []quota.Overshoot{quota.Strict, tenPercent} {
 		units := []int64{3, 10, 30, 100}[dice.IntN(4)]
 		window := []time.Duration{time.Second, 4 * time.Second, 7 * time.Second, 10 * time.Second}[dice.IntN(4)]
 		p := quota.Policy{Name: fmt.Sprintf("p%d", i), EnforcePercent: -1, OnStoreLoss: quota.FailClosed, Limits: []quota.Limit{
 			{Name: "all", Scope: quota.ScopeGlobal, Units: units, Window: window, MaxOvershoot: overshoot},
 		}}
+		maxTTL := time.Duration(0)
+		if i == reserves {
+			maxTTL = reservationsLast[f.asking.IntN(len(reservationsLast))]
+			reserving(&p, maxTTL)
+		}
 		tenant := fmt.Sprintf("t%d", i)
 		o.Policies, o.Tenants[tenant] = append(o.Policies, p), p.Name
 		f.tenants, f.units, f.windows = append(f.tenants, tenant), append(f.units, units), append(f.windows, window)
+		f.maxTTLs = append(f.maxTTLs, maxTTL)
 	}
 	w, err := New(o)
 	if err != nil {
@@ -92,6 +100,17 @@ func NewStrictPlan(seed uint64, lasts time.Duration, only ...string) (*StrictPla
 		at += lasts + time.Minute + f.span(pause)
 	}
 	return f, nil
+}
+
+// reservationsLast are what max_ttl may be.
+var reservationsLast = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, 30 * time.Second}
+
+// reserving has a policy take reservations of so long; 0: it takes none.
+func reserving(p *quota.Policy, maxTTL time.Duration) {
+	if maxTTL > 0 {
+		p.MaxTTL, p.MaxHold = maxTTL, 100
+		p.Limits[0].Counts, p.Limits[0].HeldFor = quota.CountsTokens, maxTTL
+	}
 }
 
 // aim chooses the faults that there may be.
@@ -180,6 +199,10 @@ func (f *StrictPlan) traffic(tenant, place, burst int, until time.Duration) {
 			if f.asking.IntN(10) == 0 {
 				cost += f.asking.Int64N(3)
 			}
+			if f.maxTTLs[tenant] > 0 && f.asking.IntN(4) > 0 {
+				f.reserve(place, tenant, cost)
+				return
+			}
 			f.Check(place, f.tenants[tenant], cost)
 		})
 	}
@@ -189,14 +212,21 @@ func (f *StrictPlan) traffic(tenant, place, burst int, until time.Duration) {
 // rollout gives each region another topology at its own time: other weights, other units,
 // a region less or one more, or shorter windows. It is begun only when the one before is over.
 func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
-	weights, units, windows := slices.Clone(f.weights), slices.Clone(f.units), slices.Clone(f.windows)
+	weights, units, windows, maxTTLs := slices.Clone(f.weights), slices.Clone(f.units), slices.Clone(f.windows), slices.Clone(f.maxTTLs)
 	gone, come := -1, slices.Index(weights, 0)
-	kind := f.dice.IntN(4)
+	kind := f.dice.IntN(5)
 	if shorter {
-		kind = 4
+		kind = 5
 	}
 	switch i := f.dice.IntN(len(weights)); kind {
 	case 4:
+		for i := range maxTTLs {
+			if maxTTLs[i] > 0 {
+				maxTTLs[i] = reservationsLast[f.dice.IntN(len(reservationsLast))]
+			}
+		}
+		come = -1
+	case 5:
 		for i := range windows {
 			windows[i] = max(time.Second, windows[i]*time.Duration(1+f.dice.IntN(3))/4).Truncate(time.Millisecond)
 		}
@@ -231,15 +261,16 @@ func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
 		l := o.Policies[i].Limits[0]
 		l.Units, l.Window = units[i], windows[i]
 		o.Policies[i].Limits = []quota.Limit{l}
+		reserving(&o.Policies[i], maxTTLs[i])
 	}
 	if f.bounds.next != nil {
 		return
 	}
 	top := o.topology()
-	f.weights, f.units, f.windows, f.bounds.next = weights, units, windows, boundsOf(top)
+	f.weights, f.units, f.windows, f.maxTTLs, f.bounds.next = weights, units, windows, maxTTLs, boundsOf(top)
 	f.planned++
 	top.Revision = int64(f.planned)
-	f.fault(nil, "rollout %d: weights %v, units %v, windows %v", f.planned, weights, units, windows)
+	f.fault(nil, "rollout %d: weights %v, units %v, windows %v, max_ttl %v", f.planned, weights, units, windows, maxTTLs)
 	if gone >= 0 {
 		for _, p := range slices.Clone(f.regions[gone].processes) {
 			f.kill(p, f.dice.IntN(2) == 0)

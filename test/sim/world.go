@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -33,6 +34,7 @@ type World struct {
 	links     [][]link
 	gossip    gossipModel
 	key       wire.Key
+	seal      *limiter.Seal // of all regions
 	log       *slog.Logger
 	trace     trace
 	judge     *judge      // nil unless Options.Judged
@@ -55,6 +57,8 @@ type Stats struct {
 	Converged int64 // times that all were seen to hold the same
 	Loans     int64 // messages about loans
 	Grants    int64
+	Settled   int64 // units of reservations that were held until they were settled
+	Told      int64 // units of those that were not, as the caller was told
 }
 
 // Answer is what a Check got.
@@ -72,7 +76,7 @@ func New(o Options) (*World, error) {
 	}
 	w := &World{
 		o: o, dice: rand.New(rand.NewPCG(o.Seed, 0x5e6)), key: wire.NewKey(nil, "sim"),
-		log: slog.New(slog.DiscardHandler), trace: newTrace(),
+		seal: limiter.NewSeal(), log: slog.New(slog.DiscardHandler), trace: newTrace(),
 	}
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()

@@ -20,11 +20,13 @@ const (
 	epochFile    = "region/state/epoch.go"
 	ceilingsFile = "region/view/ceilings.go"
 	memoryFile   = "limiter/memstore/store.go"
+	holdsFile    = "limiter/memstore/holds.go"
 	durableFile  = "test/sim/durable.go" // region.lua in Go
 	storeFile    = "test/sim/region.go"  // and in_force of general.lua
 	clockFile    = "clock/clock.go"
 	limitFile    = "quota/limit.go"
 	smallWorlds  = "./test/loansim TestSmallWorlds"
+	reservations = "./test/sim TestReservationsOutlastLoans"
 	fenceFrom    = "r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true"
 )
 
@@ -34,13 +36,13 @@ func mutants() []mutant {
 		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
 		{name: "units in use are returned", file: bookFile, from: "b.free(now, used, l))", to: "b.free(now, 0, l))"},
 		{name: "a loan that is over is used", file: bookFile, test: "./quota/loan TestOver", from: "l.Until > now {", to: "true {"},
-		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.MaxTTL+t.Window)", to: "bySlowest(t.Length)"},
-		{name: "a grant that comes again is added again", file: bookFile, from: "max(l.Units, g.Units), max", to: "l.Units+g.Units, max"},
+		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.lingers())", to: "bySlowest(t.Length)"},
+		{name: "a grant that comes again is added again", file: bookFile, from: "l.Units = max(l.Units, g.Units);", to: "l.Units += g.Units;"},
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},
 		{name: "an extension makes a loan anew", file: bookFile, from: "if !g.New || len", to: "if len"},
 		{name: "a grant of another epoch is accepted", file: bookFile, test: smallWorlds, from: "g.Epoch != b.Bound.Epoch || ", to: ""},
 		{name: "loans held outlast their epoch", file: bookFile, from: "		b.Held = nil\n", to: ""},
-		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+b.Terms.Keep()), now+b.Terms.KeepAny())\n", to: "			_ = l\n"},
+		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+terms.Keep()), now+terms.KeepAny())\n", to: "			_, _ = l, terms\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case Left(b.Lent) > b.Share:", to: "case false:"},
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return now < b.BurntUntilUS", to: "return false"},
 		{name: "a burnt share is lent", file: bookFile, from: "return max(0, min(c-used, b.own(now)))\n", to: "return max(0, min(c-used, b.Share-Left(b.Lent)))\n"},
@@ -62,6 +64,13 @@ func mutants() []mutant {
 		{name: "nobody is asked what another server lacks", file: durableFile, only: "failover-killed", from: "				words = append(words, f[0])\n", to: "				_ = f\n"},
 		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = !first || r.began && sure //", to: "e.confirmed = true //"},
 		{name: "a step that nobody watched is not noticed", file: epochFile, test: "./region/state TestUnwatchedStep", from: "e.renew = max(another, unwatched())", to: "e.renew = another"},
+		{name: "a record ends before reservations on its loan", file: bookFile, test: reservations, from: "return t.MaxTTL + t.Window", to: "return t.Window"},
+		{name: "a share is burnt for less than reservations last", file: ceilingsFile, test: reservations, from: ".Holding(max(terms.MaxTTL, maxTTL))", to: ".Holding(0 * maxTTL)"},
+		{name: "a reservation is extended without end", file: holdsFile, test: reservations, from: "		ttl = max(0, min(ttl, r.last-u.now))\n", to: ""},
+		{name: "a reservation outlasts its epoch", file: holdsFile, test: reservations, from: "set < 0 || r.epoch != u.epoch", to: "set < 0"},
+		{name: "a reservation lasts longer than its loans allow", file: memoryFile, test: "./test/sim TestLongerReservationsWaitForLenders", from: "u.allows = min(u.allows, b.MaxTTL(u.now))", to: "u.allows = b.Terms.MaxTTL"},
+		{name: "what is held is lent and returned", file: memoryFile, from: "CountsFrom(u.now)) + u.keys[0].held()", to: "CountsFrom(u.now))"},
+		{name: "what is held is admitted again", file: holdsFile, from: "k.keyState.judge(l, from, ceiling-k.held(), k.sum)\n	if", to: "k.keyState.judge(l, from, ceiling, k.sum)\n	if"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= c.keep(l) {", to: "if h.floor == nil || now > h.until {"},
 	}
