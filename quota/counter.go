@@ -21,7 +21,7 @@ type Counter struct {
 // Gauge is how many units the open reservations of one region hold of a partition under a global limit. In one
 // generation of the counter that it belongs to (SameKey), the one with the larger Sequence holds.
 type Gauge struct {
-	Sequence int64 // counts what the store has noted; 0: nothing was ever held
+	Sequence int64 // the store's TIME of the change, or one more than the last if that is larger; 0: nothing was ever held
 	Units    int64 // 0…MaxUnits
 	UntilUS  int64 // the store's TIME at which the last hold ends, 0 without any
 }

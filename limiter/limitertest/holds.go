@@ -42,7 +42,7 @@ func holdText(q *Question, v *store.Verdict) string {
 		if len(v.Limits) > 0 {
 			text += fmt.Sprintf(" h%d", v.Limits[q.places[i]].Held)
 			if g := v.Limits[q.places[i]].Gauge; v.Outcome != store.Replayed && g != (quota.Gauge{}) { // a replay is as old as it is
-				text += fmt.Sprintf(" #%d: %d until %d", g.Sequence, g.Units, max(0, g.UntilUS-Epoch))
+				text += fmt.Sprintf(" #%d: %d until %d", g.Sequence-Epoch, g.Units, max(0, g.UntilUS-Epoch))
 			}
 		}
 	}
@@ -152,8 +152,8 @@ func Holds(t *testing.T, newStore New) {
 	}
 }
 
-// Gauges follows by hand what peers have to know of the holds under a global limit of 100 tokens: a number, which each change raises
-// and nothing lowers while the counter is there, units and the end of the last hold.
+// Gauges follows by hand what peers have to know of the holds under a global limit of 100 tokens: a number, TIME or one more than
+// the last if that is larger, units and the end of the last hold.
 func Gauges(t *testing.T, newStore New) {
 	tokens := rule("tokens", quota.SlidingLog, 100, 1000)
 	tokens.Counts, tokens.Scope = quota.CountsTokens, quota.ScopeGlobal
@@ -166,26 +166,26 @@ func Gauges(t *testing.T, newStore New) {
 		op            store.Op
 		id, cost, ttl int64
 		units, until  int64
-		sequence      int64
+		sequence      int64 // after Epoch
 		generation    int64
 	}{
-		{0, 'h', 1, 60, 5 * second, 60, 5 * second, 1, 0},
-		{10, 'h', 2, 10, 9 * second, 70, 9*second + 10, 2, 0},
-		{11, 'h', 3, 99, 9 * second, 70, 9*second + 10, 2, 0}, // denied
-		{12, 'c', 0, 1, 0, 70, 9*second + 10, 2, 0},
-		{20, 's', 2, 0, 0, 60, 5 * second, 3, 0}, // cancelled: nothing was charged
-		{30, 'e', 1, 0, 7 * second, 60, 7*second + 30, 4, 0},
-		{40, 's', 1, 50, 0, 0, 0, 5, 0},
-		{50, 'h', 4, 40, second, 40, second + 50, 6, 0},            // the set was gone
-		{second + 50, 'p', 0, 1, 0, 40, second + 50, 6, 0},         // a look writes nothing
-		{second + 60, 'r', 0, 1, 0, 0, 0, 7, 0},                    // the first that notices the end
-		{second + 70, 'h', 5, 40, second, 40, 2*second + 70, 8, 0}, //
-		{-9 * second, 'h', 6, 10, second, 50, -8 * second, 9, 0},   // TIME stepped back, and 5 lasts for another second
-		{-9*second + 10, 'd', 0, 0, 0, 0, 0, 0, 0},                 // a reset frees the holds
-		{-9*second + 20, 'c', 0, 1, 0, 0, 0, 10, 1},                //
-		{-9*second + 30, 'h', 7, 30, second, 30, -8*second + 30, 11, 1},
+		{0, 'h', 1, 60, 5 * second, 60, 5 * second, 0, 0},
+		{10, 'h', 2, 10, 9 * second, 70, 9*second + 10, 10, 0},
+		{11, 'h', 3, 99, 9 * second, 70, 9*second + 10, 10, 0}, // denied
+		{12, 'c', 0, 1, 0, 70, 9*second + 10, 10, 0},
+		{20, 's', 2, 0, 0, 60, 5 * second, 20, 0}, // cancelled: nothing was charged
+		{30, 'e', 1, 0, 7 * second, 60, 7*second + 30, 30, 0},
+		{40, 's', 1, 50, 0, 0, 0, 40, 0},
+		{50, 'h', 4, 40, second, 40, second + 50, 50, 0},    // the set was gone
+		{second + 50, 'p', 0, 1, 0, 40, second + 50, 50, 0}, // a look writes nothing
+		{second + 60, 'r', 0, 1, 0, 0, 0, second + 60, 0},   // the first that notices the end
+		{second + 70, 'h', 5, 40, second, 40, 2*second + 70, second + 70, 0},
+		{-9 * second, 'h', 6, 10, second, 50, -8 * second, second + 71, 0}, // TIME stepped back, and 5 lasts for another second
+		{-9*second + 10, 'd', 0, 0, 0, 0, 0, 0, 0},                         // a reset frees the holds
+		{-9*second + 20, 'c', 0, 1, 0, 0, 0, second + 72, 1},               //
+		{-9*second + 30, 'h', 7, 30, second, 30, -8*second + 30, second + 73, 1},
 		{-9*second + 40, 'D', 0, 0, 0, 0, 0, 0, 0}, // of the counter too
-		{-9*second + 50, 'h', 8, 20, second, 20, -8*second + 50, 1, -9*second + 50},
+		{-9*second + 50, 'h', 8, 20, second, 20, -8*second + 50, -9*second + 50, -9*second + 50},
 	} {
 		h.us = r.us
 		if upTo, resets := map[store.Op]int64{'d': 0, 'D': Epoch + second}[r.op]; resets {
@@ -199,7 +199,7 @@ func Gauges(t *testing.T, newStore New) {
 			asked = Ask(tokens)
 		}
 		v := h.ask(asked, r.op, r.id, r.cost, r.ttl)
-		want := quota.Gauge{Sequence: r.sequence, Units: r.units}
+		want := quota.Gauge{Sequence: Epoch + r.sequence, Units: r.units}
 		if r.until != 0 {
 			want.UntilUS = Epoch + r.until
 		}

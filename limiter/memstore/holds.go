@@ -381,7 +381,7 @@ func (u *call) noteGauges() {
 		if c.Generation == 0 {
 			c.add(l, u.now, 0)
 		}
-		g.Sequence++
+		g.Sequence = max(g.Sequence+1, u.now)
 		c.gauge = g
 		u.keepCounter(n, key)
 	}

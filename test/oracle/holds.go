@@ -260,8 +260,8 @@ func (r *Region) extend(time int64, q Question) Answer {
 	return answer
 }
 
-// note has the gauge of a limit say what is held of a set and until when. Each change has the next number, and a limit that nothing
-// was charged to gets a counter of nothing.
+// note has the gauge of a limit say what is held of a set and until when. Each change has its TIME as number, or the
+// next if that is larger, and a limit that nothing was charged to gets a counter of nothing.
 func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set) {
 	was := r.gauges[name]
 	now := quota.Gauge{Sequence: was.Sequence}
@@ -271,7 +271,7 @@ func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set)
 	if now == was {
 		return
 	}
-	if now.Sequence++; r.totals[name] == (quota.Counter{}) {
+	if now.Sequence = max(now.Sequence+1, time); r.totals[name] == (quota.Counter{}) {
 		r.count(name, time, l, 0, true)
 	}
 	r.gauges[name] = now

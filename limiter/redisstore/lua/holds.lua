@@ -222,7 +222,8 @@ local function holds()
   end
 
   -- note_gauge notes that open holds have so many units of limit l until TIME ends, if its counter does not say so. The sequence
-  -- stays with the key, whatever becomes of the holds.
+  -- stays with the key, whatever becomes of the holds, and is no less than TIME: a replica that takes over without the newest
+  -- changes must not use their numbers again.
   local function note_gauge(key, l, units, ends)
     local t = load_counter(key)
     if t and t.earlier then return end -- a string, until the first charge
@@ -234,7 +235,7 @@ local function holds()
       call('HSET', key, NOW .. ':' .. l.bucket, '0')
       call('PEXPIRE', key, longer(l.k))
     end
-    t.gauge = { sequence = was.sequence + 1, units = units, ends = ends }
+    t.gauge = { sequence = max(was.sequence + 1, TIME), units = units, ends = ends }
     write_gauge(key, t)
   end
 
