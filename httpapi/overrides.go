@@ -127,9 +127,12 @@ func (c *call) edit(o quota.Override, wrong []quota.FieldError) {
 	}
 	switch {
 	case err != nil:
-		c.failed(err, "override not set", "Whether the override was changed is not known: "+err.Error()+". Read it, and send the edit again.")
+		c.failed(err, "override not set",
+			"Whether the override was changed is not known: "+err.Error()+". Read it, and send the edit again.")
 	case r.Refused && e.IfNone:
-		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The tenant has an override, and If-None-Match: * wants none. Nothing was changed."})
+		c.refuse(answer.Problem{
+			Kind: answer.Precondition, Detail: "The tenant has an override, and If-None-Match: * wants none. Nothing was changed.",
+		})
 	case r.Refused && r.Before == nil:
 		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The tenant has no override any more. Nothing was changed."})
 	case r.Refused:

@@ -47,8 +47,9 @@ func (q *query) explain(d *quota.Decision) {
 	_, listed := q.rules.Tenants[d.Tenant]
 	e := &quota.Explanation{
 		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
-		Unlisted: !listed && q.override.Override == nil && q.request.Charges == nil, Override: q.override.terms(), Shared: q.overflow || q.shared,
-		Limits: make([]quota.LimitExplanation, len(d.Limits)),
+		Unlisted: !listed && q.override.Override == nil && q.request.Charges == nil, Shared: q.overflow || q.shared,
+		Override: q.override.terms(),
+		Limits:   make([]quota.LimitExplanation, len(d.Limits)),
 	}
 	d.Explanation = e
 	if q.override.suspended != nil {

@@ -81,7 +81,8 @@ func parseOverrideVersion(s string) (v OverrideVersion, ok bool) {
 	v.Counter, err = strconv.ParseInt(counter, 10, 64)
 	v.WallUS, err2 = strconv.ParseInt(wall, 10, 64)
 	v.Region = name
-	return v, errors.Join(err, err2, ValidName(name)) == nil && v.Counter > 0 && v.Counter < maxOverrideUS && v.WallUS >= 0 && v.WallUS < maxOverrideUS
+	inRange := v.Counter > 0 && v.Counter < maxOverrideUS && v.WallUS >= 0 && v.WallUS < maxOverrideUS
+	return v, errors.Join(err, err2, ValidName(name)) == nil && inRange
 }
 
 // InForce reports whether the override changes anything at a TIME of the region's store.

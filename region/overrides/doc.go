@@ -11,6 +11,8 @@
 //	                  │                          ▲
 //	                  └── log of edits ── Run ───┘ of siblings
 //
-// A larger version always wins, wherever it comes from, so what is read twice, late or in another order changes nothing. It decides
-// nothing about limits.
+// A larger version always wins, wherever it comes from: what is read twice, late or in another order changes nothing. So a restart,
+// a sibling, a cut, an emptied Redis and an edit on both sides of a cut need no case of their own. A clock that steps moves the
+// ends of overrides alone: a version counts first, and its time decides only between edits that did not see each other. It
+// decides nothing about limits.
 package overrides

@@ -137,7 +137,8 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 		case l.MaxOvershoot > 0:
 			add(at, "has a bound (max_overshoot), and the units of a bound are changed in the topology alone")
 		case set.Units > most:
-			add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d", most, top.MostOverride(), l.Units, set.Units)
+			add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d",
+				most, top.MostOverride(), l.Units, set.Units)
 		case set.Units > 0:
 			for _, w := range other.Validate() {
 				add(at, "%s", w.Detail)

@@ -61,7 +61,8 @@ const (
 
 // New returns an Overlay that knows no override yet; Run reads them.
 func New(o Options) *Overlay {
-	v := &Overlay{o: o, keeper: &memory{texts: map[string]string{}, lines: map[string][]string{}}, faults: loglimit.NewRate(1, time.Minute)}
+	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute)}
+	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
 	v.inbox, v.waits.all = make(chan received, maxInbox), map[uint64]*editWaits{}
 	if o.Eval != nil {
 		v.shared = redis(o.Eval)

@@ -187,10 +187,12 @@ func (f *follower) handle(ctx context.Context, r received) {
 			if err == nil {
 				err = f.merge(ctx, r.from, o, text)
 			}
-			if err == nil {
+			switch {
+			case err == nil:
 				fmt.Fprintf(&acks, "a %x\n", versionHash(o))
-			} else {
-				f.faults.Warn(f.o.Logger, f.o.Now(), "merge", "an override of another region was not taken in; it comes again", "region", r.from.Region, "error", err)
+			case !errors.Is(err, errNewer):
+				f.faults.Warn(f.o.Logger, f.o.Now(), "merge", "an override of another region was not taken in; it comes again",
+					"region", r.from.Region, "error", err)
 			}
 		case "a":
 			f.acknowledged(r.from.Region, rest)
@@ -200,7 +202,8 @@ func (f *follower) handle(ctx context.Context, r received) {
 			var boot int64
 			var slice int
 			var digest uint64
-			if _, err := fmt.Sscanf(rest, "%d %d %x", &boot, &slice, &digest); err == nil && boot == f.peers.Self.Boot && slice >= 0 && slice < sliceCount {
+			_, err := fmt.Sscanf(rest, "%d %d %x", &boot, &slice, &digest)
+			if err == nil && boot == f.peers.Self.Boot && slice >= 0 && slice < sliceCount {
 				asked[slice], asks = digest, true
 			}
 		}

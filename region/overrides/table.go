@@ -78,7 +78,8 @@ func tenantOf(packed string) string {
 	return packed[1 : 1+length]
 }
 
-// pack makes one string of an override: its tenant behind its length, then counter, wall clock, region, expiry, flags, policy, and the limits.
+// pack makes one string of an override: its tenant behind its length, then counter, wall clock, region, expiry, flags, policy,
+// and the limits.
 func (t *table) pack(o *quota.Override) string {
 	b := append(append(make([]byte, 0, 96), byte(len(o.Tenant)-1)), o.Tenant...)
 	b = binary.AppendUvarint(b, uint64(o.Version.Counter))

@@ -26,7 +26,8 @@ type lowered struct {
 }
 
 func newLimitIndex(top *region.Topology) *limitIndex {
-	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}, times: top.MostOverride()}
+	x := &limitIndex{names: map[*quota.Limit]string{}, limits: map[string]*quota.Limit{}, lowered: map[string]lowered{}}
+	x.times = top.MostOverride()
 	x.topology.Weights = top.Weights()
 	for _, p := range top.EveryPolicy() {
 		for j := range p.Limits {
