@@ -298,3 +298,46 @@ func TestGauges(t *testing.T) {
 		})
 	})
 }
+
+// TestForgedGaugeEnds: a gauge with the largest number that there is, which only one can make who has the key, hides those of its
+// region for as long as any gauge may count, and a minute or two more: two processes that give it to each other do not keep it.
+func TestForgedGaugeEnds(t *testing.T) {
+	var clock fakeClock
+	clock.us.Store(1_000_000)
+	from, to := newLedger(t, &clock, nil), newLedger(t, &clock, nil)
+	fold := func(l *ledger.Ledger, groups []wire.Group) {
+		if err := l.Fold("us-east", startUS+clock.us.Load(), clock.now(), groups); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gauge := func(sequence, units int64) []wire.Group {
+		return []wire.Group{{
+			Limit: held.Limit, WindowUS: held.WindowUS, Bucket: startUS / held.WindowUS, IDs: []uint64{held.ID},
+			Generations: []int64{startUS}, Units: []int64{0}, Gauges: []wire.Gauge{{Sequence: sequence, Units: units, LeftUS: maxLeftUS}},
+		}}
+	}
+	fold(from, gauge(wire.EndOfTime, 600))
+	const step = 20 * time.Second
+	for after := step; ; after += step {
+		clock.advance(step)
+		for groups := range from.Live("us-east", 0, 8) {
+			fold(to, groups)
+		}
+		from, to = to, from
+		fold(from, gauge(startUS+clock.us.Load(), 7))
+		for range 64 {
+			from.Sweep()
+		}
+		_, units := heldBy(from, "us-east", clock.now())
+		_, others := heldBy(to, "us-east", clock.now())
+		if units == 7 && others == 7 {
+			return
+		}
+		if after > time.Hour+3*time.Minute {
+			t.Fatalf("after %v %d and %d units are held, want 7 and 7", after, units, others)
+		}
+	}
+}
+
+// maxLeftUS is the longest that a gauge lasts.
+const maxLeftUS = int64(quota.MaxTTL / time.Microsecond)
