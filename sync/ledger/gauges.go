@@ -167,7 +167,8 @@ func (s *series) appendGauge(rows []entry, from int, g *gauge, most, nowUS, ahea
 		}
 		rows = append(rows, row)
 	}
-	rows[at].gauge = wire.Gauge{Sequence: g.sequence, Units: min(g.units, most), LeftUS: max(0, g.ends-nowUS)}
+	left := min(maxHoldUS, max(0, g.ends-nowUS)) // it may have changed since nowUS
+	rows[at].gauge = wire.Gauge{Sequence: g.sequence, Units: min(g.units, most), LeftUS: left}
 	return rows
 }
 

@@ -341,3 +341,40 @@ func TestForgedGaugeEnds(t *testing.T) {
 
 // maxLeftUS is the longest that a gauge lasts.
 const maxLeftUS = int64(quota.MaxTTL / time.Microsecond)
+
+// TestGaugeBesideSnapshot: a hold of the longest time that is recorded while a snapshot is made does not last longer in it, which
+// receivers would refuse with all that is in the message.
+func TestGaugeBesideSnapshot(t *testing.T) {
+	var clock fakeClock
+	clock.us.Store(1_000_000)
+	var l *ledger.Ledger
+	sequence, overtaken := int64(0), false
+	record := func() {
+		now := startUS + clock.us.Load()
+		sequence++
+		c := quota.Counter{Generation: startUS, Bucket: now / held.WindowUS}
+		l.Record(&held, c, quota.Gauge{Sequence: sequence, Units: 60, UntilUS: now + maxLeftUS}, now)
+	}
+	l = newLedger(t, &clock, func(o *ledger.Options) {
+		o.Now = func() time.Duration {
+			now := clock.now()
+			if overtaken {
+				overtaken = false // the Record asks for the time too
+				clock.advance(time.Millisecond)
+				record()
+				overtaken = true
+			}
+			return now
+		}
+	})
+	record()
+	overtaken = true
+	pieces := slices.Collect(l.Live("eu-west", 0, 8))
+	overtaken = false
+	if len(pieces) != 1 || sequence < 2 {
+		t.Fatalf("%d pieces after %d records", len(pieces), sequence)
+	}
+	if g := pieces[0][0].Gauges[0]; g.LeftUS < maxLeftUS/2 || g.LeftUS > maxLeftUS {
+		t.Errorf("%d µs are left, want %d at most", g.LeftUS, maxLeftUS)
+	}
+}
