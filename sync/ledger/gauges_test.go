@@ -378,3 +378,21 @@ func TestGaugeBesideSnapshot(t *testing.T) {
 		t.Errorf("%d µs are left, want %d at most", g.LeftUS, maxLeftUS)
 	}
 }
+
+// TestGaugeOutOfRange: what a store cannot have noted is not published, since receivers would refuse all that is in the message; its
+// counter is.
+func TestGaugeOutOfRange(t *testing.T) {
+	for _, g := range []quota.Gauge{
+		{Sequence: wire.EndOfTime + 1, Units: 60, UntilUS: startUS + maxLeftUS},
+		{Sequence: 1, Units: quota.MaxUnits + 1, UntilUS: startUS + maxLeftUS},
+		{Sequence: 1, Units: -1, UntilUS: startUS + maxLeftUS},
+	} {
+		var clock fakeClock
+		l := newLedger(t, &clock, nil)
+		l.Record(&held, quota.Counter{Generation: startUS, Bucket: startUS / held.WindowUS, Units: 5}, g, startUS)
+		groups := l.Take(8, true, 1)
+		if len(groups) != 1 || groups[0].Units[0] != 5 || groups[0].Gauges != nil {
+			t.Errorf("%+v: published %+v", g, groups)
+		}
+	}
+}

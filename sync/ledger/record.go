@@ -30,8 +30,8 @@ type Series struct {
 }
 
 // Record notes what our region's store holds of a series now, its counter and gauge, which was at its TIME
-// storeUS. c.Generation 0 means that it has no such key. What is not a counter
-// (quota.Counter, the ranges of package wire) is ignored, and so is what is over already.
+// storeUS. c.Generation 0 means that it has no such key. What is not a counter or a gauge
+// (package quota, the ranges of package wire) is ignored, and so is what is over already.
 //
 // The newest Record shows which generation of the key the store has, and so which of
 // our counters it lost. That is remembered with our counters: with none there is
@@ -45,7 +45,9 @@ func (l *Ledger) Record(s *Series, c quota.Counter, g quota.Gauge, storeUS int64
 		return
 	}
 	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
-	u.gauge = wire.Gauge{Sequence: g.Sequence, Units: g.Units, LeftUS: max(0, g.UntilUS-storeUS)}
+	if g.Sequence <= maxUS && g.Units >= 0 && g.Units <= quota.MaxUnits {
+		u.gauge = wire.Gauge{Sequence: g.Sequence, Units: g.Units, LeftUS: max(0, g.UntilUS-storeUS)}
+	}
 	by := l.cuts(s.Tenant)
 	if !l.outdated(s, by, &u) {
 		l.charge(s, &u, by, c.Units)
