@@ -50,11 +50,11 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			next.Version.Counter += known.Version.Counter
 		}
 		text := string(next.AppendText(nil))
-		now, err := v.keeper.swap(ctx, next.Tenant, kept, text, true)
+		swapped, err := v.keeper.swap(ctx, next.Tenant, kept, text, true)
 		if err != nil {
 			return quota.Edited{}, fmt.Errorf("keep the override: %w", err)
 		}
-		if now != text {
+		if !swapped {
 			continue
 		}
 		v.table.fold(&next)

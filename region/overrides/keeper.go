@@ -15,9 +15,9 @@ import (
 type keeper interface {
 	// read returns the override of a tenant, "" for none.
 	read(ctx context.Context, tenant string) (text string, err error)
-	// swap replaces was by text, if that is what is kept, and returns what is kept afterwards. Both may be "". An edit is kept in
-	// the history.
-	swap(ctx context.Context, tenant, was, text string, edit bool) (kept string, err error)
+	// swap replaces was by text, if that is what is kept, and reports whether it was: an equal text of another edit is not this one.
+	// Both may be "". An edit is kept in the history.
+	swap(ctx context.Context, tenant, was, text string, edit bool) (swapped bool, err error)
 	// history has the overrides that edits made, the newest first.
 	history(ctx context.Context, tenant string) (texts []string, err error)
 }
@@ -49,23 +49,23 @@ func (m *memory) read(_ context.Context, tenant string) (string, error) {
 	return m.texts[tenant], nil
 }
 
-func (m *memory) swap(_ context.Context, tenant, was, text string, edit bool) (string, error) {
+func (m *memory) swap(_ context.Context, tenant, was, text string, edit bool) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case m.texts[tenant] != was:
-		return m.texts[tenant], nil
+		return false, nil
 	case text == "":
 		delete(m.texts, tenant)
 		delete(m.lines, tenant)
-		return "", nil
+		return true, nil
 	}
 	m.texts[tenant] = text
 	if edit {
 		lines := append([]string{text}, m.lines[tenant]...)
 		m.lines[tenant] = lines[:min(len(lines), keptLines)]
 	}
-	return text, nil
+	return true, nil
 }
 
 func (m *memory) history(_ context.Context, tenant string) ([]string, error) {
@@ -100,11 +100,11 @@ const (
 
 	swapScript = `local kept = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local history = KEYS[1] .. ':history'
-if kept ~= ARGV[2] then return kept end
+if kept ~= ARGV[2] then return '' end
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
   redis.call('HDEL', history, ARGV[1])
-  return ''
+  return 'swapped'
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 if ARGV[4] ~= '0' then
@@ -116,7 +116,7 @@ if ARGV[4] ~= '0' then
   end
   redis.call('HSET', history, ARGV[1], table.concat(lines, '\n'))
 end
-return ARGV[3]`
+return 'swapped'`
 
 	historyScript = `return redis.call('HGET', KEYS[1] .. ':history', ARGV[1]) or ''`
 
@@ -147,12 +147,13 @@ func (r redis) read(ctx context.Context, tenant string) (string, error) {
 	return r.text(ctx, readScript, tenant)
 }
 
-func (r redis) swap(ctx context.Context, tenant, was, text string, edit bool) (string, error) {
+func (r redis) swap(ctx context.Context, tenant, was, text string, edit bool) (bool, error) {
 	lines := 0
 	if edit {
 		lines = keptLines
 	}
-	return r.text(ctx, swapScript, tenant, was, text, lines)
+	reply, err := r.text(ctx, swapScript, tenant, was, text, lines)
+	return reply == "swapped", err
 }
 
 func (r redis) history(ctx context.Context, tenant string) ([]string, error) {

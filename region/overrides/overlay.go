@@ -63,7 +63,7 @@ const (
 func New(o Options) *Overlay {
 	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute)}
 	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
-	v.inbox, v.waits.all = make(chan received, maxInbox), map[uint64]*editWaits{}
+	v.inbox, v.waits.all = make(chan received, maxInbox), map[*editWaits]struct{}{}
 	if o.Eval != nil {
 		v.shared = redis(o.Eval)
 		v.keeper = v.shared

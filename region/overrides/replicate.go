@@ -64,11 +64,12 @@ type received struct {
 // waits are the edits that wait for other regions.
 type waits struct {
 	mu  sync.Mutex
-	all map[uint64]*editWaits // by the hash of the version
+	all map[*editWaits]struct{} // equal edits wait for the same version
 }
 
 // editWaits is one of them; waits.mu guards it.
 type editWaits struct {
+	hash    uint64 // of the version
 	regions map[string]bool
 	changed chan struct{}
 }
@@ -109,15 +110,14 @@ func (v *Overlay) publish(ctx context.Context, o *quota.Override, text string) [
 	if v.peers == nil {
 		return []quota.RegionEdit{{Region: v.o.Region, Result: quota.EditApplied}}
 	}
-	hash := versionHash(o)
-	w := &editWaits{regions: map[string]bool{v.o.Region: true}, changed: make(chan struct{}, 1)}
+	w := &editWaits{hash: versionHash(o), regions: map[string]bool{v.o.Region: true}, changed: make(chan struct{}, 1)}
 	v.waits.mu.Lock()
-	v.waits.all[hash] = w
+	v.waits.all[w] = struct{}{}
 	v.waits.mu.Unlock()
 	defer func() {
 		v.waits.mu.Lock()
 		defer v.waits.mu.Unlock()
-		delete(v.waits.all, hash)
+		delete(v.waits.all, w)
 	}()
 	v.peers.Send([]byte(overrideLine(o.Tenant, text)))
 	end := time.NewTimer(editWait)
@@ -242,11 +242,11 @@ func (f *follower) merge(ctx context.Context, from quota.Process, o *quota.Overr
 			f.o.Logger.Warn("two regions edited one override at the same time: the larger version holds", "tenant", o.Tenant,
 				"version", o.Version.String(), "region", from.Region, "instead_of", known.Version.String(), "lost", known.Describe())
 		}
-		now, err := f.keeper.swap(ctx, o.Tenant, kept, text, false)
+		swapped, err := f.keeper.swap(ctx, o.Tenant, kept, text, false)
 		if err != nil {
 			return fmt.Errorf("keep the override: %w", err)
 		}
-		if now != text {
+		if !swapped {
 			continue
 		}
 		if f.shared != nil {
@@ -261,9 +261,11 @@ func (f *follower) acknowledged(region, text string) {
 	hash, err := strconv.ParseUint(text, 16, 64)
 	f.waits.mu.Lock()
 	defer f.waits.mu.Unlock()
-	if w := f.waits.all[hash]; err == nil && w != nil {
-		w.regions[region] = true
-		signal.Send(w.changed)
+	for w := range f.waits.all {
+		if err == nil && w.hash == hash {
+			w.regions[region] = true
+			signal.Send(w.changed)
+		}
 	}
 }
 

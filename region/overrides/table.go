@@ -183,13 +183,13 @@ func (t *table) fold(o *quota.Override) {
 	s.put(t.pack(o))
 }
 
-// forget drops an override.
+// forget drops an override, but not a newer version of it.
 func (t *table) forget(o *quota.Override) {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.find(o.Tenant); ok {
-		s.digest ^= versionHash(t.unpack(known))
+	if known, ok := s.find(o.Tenant); ok && t.unpack(known).Version == o.Version {
+		s.digest ^= versionHash(o)
 		s.drop(o.Tenant)
 		t.size.Add(-1)
 	}

@@ -1,0 +1,127 @@
+package overrides
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// alone is a process of region eu at a time that stands still, on a store.
+func alone(t *testing.T, s *regionStore, nowUS int64) *follower {
+	t.Helper()
+	top := &region.Topology{Policies: []quota.Policy{{Name: "p", Limits: []quota.Limit{{Name: "l", Units: 1000, Window: time.Minute}}}}, Tenants: region.Tenants{Default: &quota.Tenant{Policy: "p"}}}
+	v := New(Options{
+		Region: "eu", TimeUS: func() int64 { return nowUS }, Now: func() time.Time { return time.UnixMicro(nowUS) },
+		Topology: func() *region.Topology { return top }, Logger: slog.New(slog.DiscardHandler),
+	})
+	v.keeper, v.shared = s, s
+	return &follower{Overlay: v, at: -1}
+}
+
+func l(tenant string, units int64) quota.Override {
+	return quota.Override{Tenant: tenant, By: "x", Limits: []quota.OverrideLimit{{Name: "l", Units: units}}}
+}
+
+const nowUS = 1_700_000_000_000_000
+
+// Equal edits of two processes at the same µs that want there to be none: one is carried out.
+func TestEqualEditsAtOneTime(t *testing.T) {
+	s := newStore()
+	one, two := alone(t, s, nowUS), alone(t, s, nowUS)
+	gate := &gated{regionStore: s}
+	two.keeper = gate // it reads before the other one swaps
+	gate.after = func() {
+		gate.after = nil
+		r, err := one.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
+		if err != nil || r.Refused {
+			t.Fatalf("%+v %v", r, err)
+		}
+	}
+	r, err := two.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
+	if err != nil || !r.Refused {
+		t.Errorf("both were carried out: %+v, %v", r, err)
+	}
+}
+
+// Two equal edits at once both hear of the regions that have it.
+func TestEqualEditsWaitBoth(t *testing.T) {
+	s := newStore()
+	p := alone(t, s, nowUS)
+	var sends atomic.Int64
+	both := make(chan struct{})
+	us := quota.Process{Region: "us"}
+	p.Connect(Peers{
+		Self: quota.Process{Region: "eu"}, Regions: func() []string { return []string{"eu", "us"} }, Live: func() []quota.Process { return []quota.Process{us} },
+		Send: func([]byte) bool {
+			if sends.Add(1) == 2 {
+				close(both)
+			}
+			<-both
+			return true
+		},
+	})
+	o := l("a", 7)
+	o.Version = quota.OverrideVersion{Counter: 1, WallUS: nowUS, Region: "eu"}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for _, r := range p.publish(t.Context(), &o, string(o.AppendText(nil))) {
+				if r.Result != quota.EditApplied {
+					t.Errorf("%s: %s", r.Region, r.Result)
+				}
+			}
+		})
+	}
+	<-both
+	p.acknowledged("us", fmt.Sprintf("%x", versionHash(&o)))
+	wg.Wait()
+}
+
+// What is edited while its tombstone is being forgotten stays known.
+func TestEditedWhileForgotten(t *testing.T) {
+	s := newStore()
+	old := alone(t, s, nowUS)
+	for _, deleted := range []bool{false, true} {
+		o := l("a", 7)
+		if o.Deleted = deleted; deleted {
+			o.Limits = nil
+		}
+		if _, err := old.Edit(t.Context(), quota.Edit{Override: o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := alone(t, s, nowUS+quota.OverrideKept.Microseconds()+1)
+	p.loaded.Store(true)
+	p.table.fold(old.table.get("a"))
+	tombstone, text := p.table.get("a"), s.texts["a"]
+	if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", 9)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.settle(t.Context(), tombstone, text, p.o.TimeUS()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.table.get("a"); got.Describe() != "l 9" || s.texts["a"] == "" {
+		t.Errorf("known is %s, kept %q", got.Describe(), s.texts["a"])
+	}
+}
+
+// gated calls after once something was read.
+type gated struct {
+	*regionStore
+	after func()
+}
+
+func (g *gated) read(ctx context.Context, tenant string) (string, error) {
+	text, err := g.regionStore.read(ctx, tenant)
+	if g.after != nil {
+		g.after()
+	}
+	return text, err
+}
