@@ -45,10 +45,11 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			r.Regions = v.everywhere(ctx, r.Before, kept)
 			return r, nil
 		}
-		next.Version = quota.OverrideVersion{Counter: 1, WallUS: v.o.TimeUS(), Region: v.o.Region}
+		var replaced quota.OverrideVersion
 		if known != nil {
-			next.Version.Counter += known.Version.Counter
+			replaced = known.Version
 		}
+		next.Version = replaced.Next(v.o.TimeUS(), v.o.Region)
 		text := string(next.AppendText(nil))
 		swapped, err := v.keeper.swap(ctx, next.Tenant, kept, text, true)
 		if err != nil {

@@ -384,6 +384,7 @@ func TestForgotten(t *testing.T) {
 	p := newProcess(t, eval(s.Client()))
 	edit(t, p, units("acme", "burst", 1))
 	edit(t, p, units("vast", "daily", 1))
+	p.nowUS.Add(1)
 	edit(t, p, quota.Edit{Override: quota.Override{Tenant: "acme", Deleted: true}})
 	p.nowUS.Add(quota.OverrideKept.Microseconds())
 	later := newProcess(t, eval(s.Client()))

@@ -2,6 +2,7 @@ package overrides
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -47,6 +48,41 @@ func TestEqualEditsAtOneTime(t *testing.T) {
 	r, err := two.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
 	if err != nil || !r.Refused {
 		t.Errorf("both were carried out: %+v, %v", r, err)
+	}
+}
+
+// Whatever version another region claims, each later edit replaces it here and elsewhere, and what a process writes others read.
+func TestLargestCounter(t *testing.T) {
+	for _, wallUS := range []int64{0, nowUS, nowUS + maxAhead.Microseconds() - 4, nowUS + maxAhead.Microseconds() + 1, 1<<52 - 1} {
+		here, there := newStore(), newStore()
+		p, peer := alone(t, here, nowUS), alone(t, there, nowUS)
+		claimed := l("a", 7)
+		claimed.Version = quota.OverrideVersion{Counter: 1<<52 - 1, WallUS: wallUS, Region: "zz"}
+		text := string(claimed.AppendText(nil))
+		for _, f := range []*follower{p, peer} {
+			o, err := quota.ParseOverride("a", text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.merge(t.Context(), quota.Process{Region: "zz"}, o, text); errors.Is(err, errAhead) != (wallUS > nowUS+maxAhead.Microseconds()) {
+				t.Errorf("a version of %d is merged with %v", wallUS, err)
+			}
+		}
+		for units := int64(8); units < 12; units++ {
+			if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", units)}); err != nil {
+				t.Fatal(err)
+			}
+			o, err := quota.ParseOverride("a", here.texts["a"])
+			if err != nil {
+				t.Fatalf("%q: %v", here.texts["a"], err)
+			}
+			if err := peer.merge(t.Context(), quota.Process{Region: "eu"}, o, here.texts["a"]); err != nil {
+				t.Errorf("the peer refuses %q: %v", here.texts["a"], err)
+			}
+			if got := peer.table.get("a").Describe(); got != fmt.Sprint("l ", units) {
+				t.Errorf("after an edit to %d the peer has %s", units, got)
+			}
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ const (
 	lineBytes    = 128 << 10
 	// maxInbox bounds the payloads of others that wait for Run.
 	maxInbox = 256
+	// maxAhead is how far ahead of this region's clock the time of a version may be. Whatever a peer claims, no version is the
+	// largest for ever.
+	maxAhead = 24 * time.Hour
 )
 
 // Peers connect an Overlay with other regions.
@@ -216,11 +219,17 @@ func (f *follower) handle(ctx context.Context, r received) {
 	}
 }
 
-var errNewer = errors.New("a newer version is in force here")
+var (
+	errNewer = errors.New("a newer version is in force here")
+	errAhead = fmt.Errorf("its version is more than %v ahead of this region's clock: compare the clocks of the regions' redis", maxAhead)
+)
 
 // merge takes an override of another region in, and returns nil once it is kept here.
 func (f *follower) merge(ctx context.Context, from quota.Process, o *quota.Override, text string) error {
-	if o.Forgotten(f.o.TimeUS()) {
+	switch nowUS := f.o.TimeUS(); {
+	case o.Version.WallUS-nowUS > maxAhead.Microseconds():
+		return errAhead
+	case o.Forgotten(nowUS):
 		return nil
 	}
 	for range editAttempts {
