@@ -56,7 +56,7 @@ func (q *query) applyUnits(own string, op store.Op) {
 	if o == nil || len(o.Limits) == 0 || q.limits == nil || q.plan.policy.Name != own {
 		return
 	}
-	q.limits, q.override.suspended = q.limits.under(o)
+	q.limits, q.override.suspended = q.limits.under(o, q.rules.MaxOverride)
 	if op == store.OpReport || op == store.OpRefund { // what was done is charged, under a limit of the configuration
 		q.override.suspended = nil
 	}
@@ -75,8 +75,9 @@ type unders struct {
 }
 
 // under is the plan of the same limits with the units of an override, and those of its limits that admit nothing. The plan
-// itself has the configured units of these: it is for what is charged all the same. A limit with a bound keeps its own.
-func (s *limitPlan) under(o *quota.Override) (p *limitPlan, suspended []*quota.Limit) {
+// itself has the configured units of these: it is for what is charged all the same. A limit with a bound keeps its own, and
+// others get what the configuration allows: the override may come from before a reload, or from another region.
+func (s *limitPlan) under(o *quota.Override, times int64) (p *limitPlan, suspended []*quota.Limit) {
 	var array [quota.MaxLimits * binary.MaxVarintLen64]byte
 	key, changed := array[:0], false
 	for _, l := range s.limits {
@@ -87,6 +88,7 @@ func (s *limitPlan) under(o *quota.Override) (p *limitPlan, suspended []*quota.L
 				none.Units, none.Burst = 0, 0
 				suspended = append(suspended, &none)
 			} else {
+				with = min(with, l.MostUnder(times))
 				units, changed = with, changed || with != units
 			}
 		}
@@ -109,7 +111,9 @@ func (s *limitPlan) under(o *quota.Override) (p *limitPlan, suspended []*quota.L
 		if limits[i] = l; units != l.Units {
 			other := *l
 			other.Units = units
-			limits[i] = &other
+			if len(other.Validate()) == 0 {
+				limits[i] = &other
+			}
 		}
 	}
 	p = &limitPlan{newKeys: s.newKeys, keys: s.newKeys(limits), limits: limits}

@@ -180,6 +180,40 @@ func TestUnreadOverride(t *testing.T) {
 	}
 }
 
+// An override has what the configuration allows, also one that was set under another: at most so many times the units, no more
+// than the algorithm keeps, and not what no limit may have.
+func TestOverrideWithinTheConfiguration(t *testing.T) {
+	o := &overlay{all: map[string]*quota.Override{}}
+	limits := []quota.Limit{
+		{Name: "all", Units: 2, Window: time.Minute, Algorithm: quota.SlidingWindow},
+		{Name: "log", Units: 20_000, Window: time.Minute},
+		{Name: "shaped", Units: 10, Window: time.Hour, Algorithm: quota.GCRA, Burst: 7000},
+	}
+	l, err := limiter.New(limiter.Options{
+		Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Config: limiter.Config{
+			Region: "eu", MaxOverride: 10, Policies: []quota.Policy{{Name: "p", EnforcePercent: -1, Limits: limits}}, Tenants: map[string]quota.Tenant{"acme": {Policy: "p"}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ all, log, shaped, wantAll, wantLog, wantShaped int64 }{
+		{19, 99_999, 11, 19, 99_999, 11},
+		{20, 100_000, 10, 20, 100_000, 10},
+		{21, 100_001, 9, 20, 100_000, 10}, // 7000 at 9 an hour drain in more than 31 days
+		{quota.MaxUnits, quota.MaxUnits, quota.MaxUnits, 20, 100_000, 100},
+	} {
+		o.set("acme", "", quota.OverrideLimit{Name: "all", Units: row.all}, quota.OverrideLimit{Name: "log", Units: row.log}, quota.OverrideLimit{Name: "shaped", Units: row.shaped})
+		d := ask(t, &rig{Limiter: l}, quota.Request{Tenant: "acme"})
+		for i, want := range []int64{row.wantAll, row.wantLog, row.wantShaped} {
+			if got := d.Limits[i].Limit.Units; got != want {
+				t.Errorf("%+v: limit %s has %d", row, d.Limits[i].Limit.Name, got)
+			}
+		}
+	}
+}
+
 // Many tenants with units of their own are decided by them, whether their plans are kept or not.
 func TestManyUnits(t *testing.T) {
 	r, o := overridden(t)

@@ -36,6 +36,8 @@ type Config struct {
 	// MaxValues bounds, for each listed tenant and each list of dimensions that limits count
 	// by, how many values have partitions of their own; 0 is no bound.
 	MaxValues int
+	// MaxOverride is how many times its units an override gives a limit at most; 0 is no bound.
+	MaxOverride int64
 	// Global supplies the ceilings of global limits; nil means a single region, whose
 	// ceiling is the limit.
 	Global Global

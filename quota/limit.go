@@ -171,6 +171,20 @@ func (l *Limit) Validate() []FieldError {
 	return ms
 }
 
+// MostUnder is the most units that an override gives the limit, where it may give it so many times its own; 0 times is no bound.
+func (l *Limit) MostUnder(times int64) int64 {
+	most := MaxUnits
+	if l.Algorithm == SlidingLog {
+		most = MaxLogUnits
+	} else if l.Algorithm == Concurrent {
+		most = MaxHolds
+	}
+	if times > 0 {
+		most = min(most, l.Units*times)
+	}
+	return most
+}
+
 // validateConcurrent refuses what only a limit with a window has.
 func (l *Limit) validateConcurrent(ms *fieldErrors) {
 	if l.Window < MinTTL || l.Window > MaxTTL {

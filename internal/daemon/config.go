@@ -213,15 +213,16 @@ func checkCreds(file string) error {
 // LimiterConfig is what the limiter of one region enforces.
 func LimiterConfig(top *region.Topology, name string, g limiter.Global, processes func() int64) limiter.Config {
 	c := limiter.Config{
-		Hash:       top.Hash(),
-		Region:     name,
-		Policies:   top.Policies,
-		Tenants:    top.Tenants.Listed,
-		Default:    top.Tenants.Default,
-		MaxUnknown: int(top.MaxUnknown),
-		MaxValues:  int(top.MaxValues),
-		Global:     g,
-		Processes:  processes,
+		Hash:        top.Hash(),
+		Region:      name,
+		Policies:    top.Policies,
+		Tenants:     top.Tenants.Listed,
+		Default:     top.Tenants.Default,
+		MaxUnknown:  int(top.MaxUnknown),
+		MaxValues:   int(top.MaxValues),
+		MaxOverride: top.MostOverride(),
+		Global:      g,
+		Processes:   processes,
 	}
 	for i := range top.RLS.Domains {
 		if d, ok := top.RLS.Domains[i].Rules.(*rls.Domain); ok {

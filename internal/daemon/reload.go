@@ -44,7 +44,7 @@ func (d *Daemon) reload(why string) []string {
 		d.log.Warn("these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", "limits", strings.Join(anew, ", "))
 	}
 	if tenants := d.overrides.Ineffective(top, mostNamed); len(tenants) > 0 {
-		d.log.Warn("the topology has no policy or limit that these overrides name: they are kept, and change nothing until it has", "tenants", strings.Join(tenants, ", "))
+		d.log.Warn("the topology lacks a policy or limit that these overrides name, or allows less than they set: they are kept, and are in force as far as it has and allows it", "tenants", strings.Join(tenants, ", "))
 	}
 	if fields := d.config.Load().needRestart(d.started); len(fields) > 0 {
 		d.log.Warn("these changes need a restart", "fields", strings.Join(fields, ", "))

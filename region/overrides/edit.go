@@ -126,7 +126,7 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 	for _, set := range o.Limits {
 		at, l := "/limits/"+set.Name, limitOf(p, set.Name)
 		if l == nil {
-			if !slices.ContainsFunc(top.Policies, func(p quota.Policy) bool { return limitOf(&p, set.Name) != nil }) {
+			if !anyHas(top, set.Name) {
 				add(at, "is a limit of no policy of the topology")
 			}
 			continue
@@ -149,6 +149,11 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 	return wrong
 }
 
+// anyHas reports whether any policy has a limit of this name.
+func anyHas(top *region.Topology, limit string) bool {
+	return slices.ContainsFunc(top.Policies, func(p quota.Policy) bool { return limitOf(&p, limit) != nil })
+}
+
 // ignored are the limits that the policy in force does not have.
 func ignored(top *region.Topology, o *quota.Override) (names []string) {
 	p := policyOf(top, o)
@@ -160,8 +165,9 @@ func ignored(top *region.Topology, o *quota.Override) (names []string) {
 	return names
 }
 
-// Ineffective returns the tenants with an override that a topology makes no use of, at most n: its policy is gone, or none
-// of what it sets is of the policy in force. They are kept, and come into force again when the topology has what they name.
+// Ineffective returns the tenants with an override of which a topology makes no use or not all, at most n: its policy or a limit
+// is gone, none of what it sets is of the policy in force, or it sets more than the topology allows. They are kept, and come into
+// force again when the topology has and allows what they name.
 func (v *Overlay) Ineffective(top *region.Topology, n int) (tenants []string) {
 	for slice := range sliceCount {
 		for _, o := range v.table.of(slice) {
@@ -170,7 +176,15 @@ func (v *Overlay) Ineffective(top *region.Topology, n int) (tenants []string) {
 			}
 			gone := o.Policy != "" && find(top, o.Policy) == nil
 			nothing := o.Policy == "" && o.Enforcement == nil && len(ignored(top, o)) == len(o.Limits)
-			if o.InForce(v.o.TimeUS()) && (gone || nothing) {
+			p := policyOf(top, o)
+			less := slices.ContainsFunc(o.Limits, func(set quota.OverrideLimit) bool {
+				if p == nil || limitOf(p, set.Name) == nil {
+					return !anyHas(top, set.Name)
+				}
+				l := limitOf(p, set.Name)
+				return l.MaxOvershoot > 0 || set.Units > l.MostUnder(top.MostOverride())
+			})
+			if o.InForce(v.o.TimeUS()) && (gone || nothing || less) {
 				tenants = append(tenants, o.Tenant)
 			}
 		}

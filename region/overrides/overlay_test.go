@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -450,4 +451,26 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q: %+v became %+v, %v", text, o, again, err)
 		}
 	})
+}
+
+// A reload names the tenants whose override it makes less of than was set, and no other.
+func TestIneffective(t *testing.T) {
+	p := newProcess(t, nil)
+	edit(t, p, units("acme", "burst", 200))
+	edit(t, p, units("vast", "daily", 1, "burst", 3)) // its policy has no burst, and another one has
+	edit(t, p, quota.Edit{Override: quota.Override{Tenant: "held", Policy: "large", By: "ops"}})
+	for _, row := range []struct{ old, changed, want string }{
+		{"", "", ""},
+		{"units: 20,", "units: 19,", "acme"},
+		{"units: 20,", "units: 20, scope: global, max_overshoot: 0%,", "acme"},
+		{"{name: burst, units: 20, per: 1s}, ", "", "acme vast"},
+		{"regions:", "max_override: 9x\nregions:", "acme"},
+		{"large", "larger", "held"},
+	} {
+		got := p.Ineffective(topology(t, strings.ReplaceAll(file, row.old, row.changed)), 10)
+		slices.Sort(got)
+		if strings.Join(got, " ") != row.want {
+			t.Errorf("%q in place of %q: %v, want %s", row.changed, row.old, got, row.want)
+		}
+	}
 }

@@ -95,7 +95,7 @@ func (x *limitIndex) most(name string, now time.Duration) int64 {
 	case l.Algorithm != quota.SlidingLog:
 		return 2 * l.Units * x.times
 	}
-	return max(l.Units, min(l.Units*x.times, quota.MaxLogUnits))
+	return l.MostUnder(x.times)
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }
