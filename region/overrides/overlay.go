@@ -151,6 +151,11 @@ func (v *Overlay) current(ctx context.Context, tenant string) (o *quota.Override
 	return o, kept, nil
 }
 
+// holds reports whether a text of the keeper is this version of its tenant's override.
+func holds(text string, o *quota.Override) bool {
+	return strings.HasPrefix(text, "1 "+o.Version.String()+" ")
+}
+
 // ErrLoading is that not all overrides have been read since this process started.
 var ErrLoading = errors.New("the overrides are still being read from redis")
 
@@ -328,7 +333,7 @@ func (f *follower) settle(ctx context.Context, o *quota.Override, text string, n
 		if err == nil {
 			f.table.forget(o)
 		}
-	case f.shared != nil && !strings.HasPrefix(text, "1 "+o.Version.String()+" "):
+	case f.shared != nil && !holds(text, o):
 		_, err = f.keeper.swap(ctx, o.Tenant, text, string(o.AppendText(nil)), false)
 	}
 	if err != nil {

@@ -39,7 +39,6 @@ func TestEqualEditsAtOneTime(t *testing.T) {
 	gate := &gated{regionStore: s}
 	two.keeper = gate // it reads before the other one swaps
 	gate.after = func() {
-		gate.after = nil
 		r, err := one.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
 		if err != nil || r.Refused {
 			t.Fatalf("%+v %v", r, err)
@@ -148,16 +147,61 @@ func TestEditedWhileForgotten(t *testing.T) {
 	}
 }
 
+// What a region acknowledges is kept in its store, also where that failed before or a sibling came between.
+func TestAcknowledgedIsKept(t *testing.T) {
+	for _, fails := range []bool{true, false} {
+		s := newStore()
+		p := alone(t, s, nowUS)
+		versions := make([]*quota.Override, 4)
+		for i := range versions {
+			o := l("a", int64(i))
+			o.Version = quota.OverrideVersion{Counter: int64(i + 1), WallUS: nowUS, Region: "us"}
+			versions[i] = &o
+		}
+		merge := func(f *follower, o *quota.Override) error {
+			return f.merge(t.Context(), quota.Process{Region: "us"}, o, string(o.AppendText(nil)))
+		}
+		if err := merge(p, versions[0]); err != nil {
+			t.Fatal(err)
+		}
+		between := &gated{regionStore: s, fails: fails, after: func() {
+			if err := merge(alone(t, s, nowUS), versions[1]); err != nil {
+				t.Error(err)
+			}
+		}}
+		p.keeper = between
+		if err := merge(p, versions[2]); (err != nil) != fails {
+			t.Fatalf("the first attempt: %v", err)
+		}
+		between.fails = false
+		if err := merge(p, versions[2]); err != nil {
+			t.Fatal(err)
+		}
+		if want := string(versions[2].AppendText(nil)); s.texts["a"] != want {
+			t.Errorf("it acknowledged %q and keeps %q", want, s.texts["a"])
+		}
+	}
+}
+
 // gated calls after once something was read.
 type gated struct {
 	*regionStore
 	after func()
+	fails bool // to swap
+}
+
+func (g *gated) swap(ctx context.Context, tenant, was, text string, edit bool) (bool, error) {
+	if g.fails {
+		return false, errors.New("away")
+	}
+	return g.regionStore.swap(ctx, tenant, was, text, edit)
 }
 
 func (g *gated) read(ctx context.Context, tenant string) (string, error) {
 	text, err := g.regionStore.read(ctx, tenant)
-	if g.after != nil {
-		g.after()
+	if after := g.after; after != nil {
+		g.after = nil
+		after()
 	}
 	return text, err
 }

@@ -168,8 +168,11 @@ func (v *Overlay) results(w *editWaits) (all []quota.RegionEdit) {
 
 // everywhere says of each region that a version which is in force here already is.
 func (v *Overlay) everywhere(ctx context.Context, o *quota.Override, kept string) []quota.RegionEdit {
-	if o == nil || kept == "" {
+	if o == nil {
 		return []quota.RegionEdit{{Region: v.o.Region, Result: quota.EditApplied}}
+	}
+	if !holds(kept, o) { // redis has lost it, and gets it again with its slice
+		kept = string(o.AppendText(nil))
 	}
 	return v.publish(ctx, o, kept)
 }
@@ -245,7 +248,7 @@ func (f *follower) merge(ctx context.Context, from quota.Process, o *quota.Overr
 		switch {
 		case order > 0:
 			return errNewer
-		case order == 0 && kept != "":
+		case order == 0 && holds(kept, o):
 			return nil
 		case order < 0 && known.InForce(f.o.TimeUS()) && known.Version.Counter >= o.Version.Counter:
 			f.o.Logger.Warn("two regions edited one override at the same time: the larger version holds", "tenant", o.Tenant,
@@ -330,7 +333,7 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 			if f.shared == nil {
 				text, _ = f.keeper.read(ctx, o.Tenant) // that of memory never fails
 			}
-			if !strings.HasPrefix(text, "1 "+o.Version.String()+" ") {
+			if !holds(text, o) {
 				text = string(o.AppendText(nil))
 			}
 			if b.WriteString(overrideLine(o.Tenant, text)); b.Len() > lineBytes {
