@@ -35,7 +35,7 @@ func newCounters(n *node) *counters {
 		Self: n.self.Region, Boot: startUS + n.self.Boot, Now: n.w.now,
 		Limit:   func(string) (int64, bool) { return 600, true },
 		Regions: func() int { return len(n.w.regions) },
-		Most:    func(string) int64 { return math.MaxInt64 },
+		Most:    func(string, int64) int64 { return math.MaxInt64 },
 	})
 	if err != nil {
 		n.w.t.Fatal(err)

@@ -116,7 +116,7 @@ func NewCeilings(o CeilingOptions) (*Ceilings, error) {
 		return 0, false
 	}
 	lo.Regions = func() int { return len(c.limits.Load().topology.Weights) }
-	lo.Most = func(name string) int64 { return c.limits.Load().most(name, o.Now()) }
+	lo.Most = func(name string, units int64) int64 { return c.limits.Load().most(name, units, o.Now()) }
 	lo.Returned = func(tenant string) {
 		if c.returned != nil {
 			c.returned(tenant)

@@ -82,20 +82,23 @@ func (x *limitIndex) largest(l *quota.Limit, now time.Duration) *quota.Limit {
 }
 
 // most is how many units one region may admit under a limit in a bucket: a window that is
-// kept as two counters or as a rate can hold as many again.
-func (x *limitIndex) most(name string, now time.Duration) int64 {
+// kept as two counters or as a rate can hold as many again. units are those that our region goes by for the partition, 0 where
+// that is not known: then an override may be in force.
+func (x *limitIndex) most(name string, units int64, now time.Duration) int64 {
 	l, ok := x.limits[name]
 	if !ok {
 		return math.MaxInt64 // it may be in force elsewhere
 	}
-	l = x.largest(l, now)
-	switch { // it is not known which tenants have an override
-	case l.MaxOvershoot > 0:
+	if l = x.largest(l, now); l.MaxOvershoot > 0 {
 		return mostOf(l)
-	case l.Algorithm != quota.SlidingLog:
-		return 2 * l.Units * x.times
 	}
-	return l.MostUnder(x.times)
+	if units == 0 {
+		units = l.MostUnder(x.times)
+	}
+	if units = max(units, l.Units); l.Algorithm == quota.SlidingLog {
+		return units
+	}
+	return 2 * units
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }

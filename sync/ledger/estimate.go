@@ -199,7 +199,7 @@ func (l *Ledger) sweepSlice(sh *shard, left int, stats limitStats) int {
 			l.close(sh, uint32(left)+1)
 			continue
 		}
-		stats.count(s, l.o.Most(s.limit.name), nowUS)
+		stats.count(s, l.most(s), nowUS)
 	}
 	return left
 }

@@ -18,7 +18,7 @@ func TestPeerCountsAtMostTheLimit(t *testing.T) {
 	var claimed, ended int64
 	clock := &fakeClock{}
 	l := newLedger(t, clock, func(o *ledger.Options) {
-		o.Most = func(string) int64 { return most }
+		o.Most = func(string, int64) int64 { return most }
 		o.Excess = func(region, limit string, units int64) {
 			if region != "us-east" || limit != pairLimit.Limit {
 				t.Errorf("%s, %s", region, limit)
@@ -110,7 +110,7 @@ func TestHonestRegionClaimsAtMostTheLimit(t *testing.T) {
 		claimed := func(region, _ string, units int64) { t.Fatalf("%d units of %s are excess", units, region) }
 		start := func(self string, boot int64) *ledger.Ledger {
 			return newLedger(t, clock, func(o *ledger.Options) {
-				o.Self, o.Boot, o.Most, o.Excess = self, boot, func(string) int64 { return most }, claimed
+				o.Self, o.Boot, o.Most, o.Excess = self, boot, func(string, int64) int64 { return most }, claimed
 			})
 		}
 		ours := []*ledger.Ledger{start("eu-west", startUS), start("eu-west", startUS+5_000_000)}
@@ -165,7 +165,7 @@ func TestForgedSiblingClaimsAtMostTheLimit(t *testing.T) {
 	const most = 600
 	var claimed int64
 	l := newLedger(t, &fakeClock{}, func(o *ledger.Options) {
-		o.Most = func(string) int64 { return most }
+		o.Most = func(string, int64) int64 { return most }
 		o.Excess = func(_, _ string, units int64) { claimed += units }
 	})
 	bucket := startUS / pairLimit.WindowUS

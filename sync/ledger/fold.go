@@ -98,7 +98,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	}
 	f.limit, f.bucket = limitKey{g.Limit, g.WindowUS}, g.Bucket
 	f.began = place(&f.limit, f.bucket, f.clockUS, f.nowUS)
-	f.most, f.excess = l.o.Most(g.Limit), 0
+	f.most, f.excess = l.o.Most(g.Limit, 0), 0
 	for i := 0; i < len(g.IDs); {
 		f.sh = l.shard(g.IDs[i])
 		f.sh.mu.Lock()
@@ -174,7 +174,7 @@ func (l *Ledger) foldOwn(f *fold, units int64) {
 	if c == nil {
 		return
 	}
-	if most := max(c.units, o.room(c, f.most)); units > most {
+	if most := max(c.units, o.room(c, l.o.Most(f.limit.name, o.limitUnits))); units > most {
 		f.excess += units - most
 		units = most
 	}

@@ -36,7 +36,7 @@ func newLedger(tb tester, clock *fakeClock, change func(*ledger.Options)) *ledge
 		Self: "eu-west", Boot: startUS, Now: clock.now,
 		Limit:   func(string) (int64, bool) { return 600, true },
 		Regions: func() int { return 2 },
-		Most:    func(string) int64 { return math.MaxInt64 },
+		Most:    func(string, int64) int64 { return math.MaxInt64 },
 	}
 	if change != nil {
 		change(&o)

@@ -53,10 +53,11 @@ type Options struct {
 	// override may allow it. It is called as Limit is, and may be nil.
 	Overshoot func(limit string, units, limitUnits int64)
 	// Most is how many units one region may admit under a limit in a bucket, math.MaxInt64 for
-	// one that is not in force. Of what our region used beyond that nothing is published, so
+	// one that is not in force. units is L as our region goes by it for the partition, 0 where it has not used that: only then
+	// may an override be in force that is not known here. Of what our region used beyond that nothing is published, so
 	// whoever claims more is not one of ours: Excess is given by how much, each time that a
 	// region claims more, by Fold; it may be nil. Most is called under a lock, so it must not wait.
-	Most   func(limit string) int64
+	Most   func(limit string, units int64) int64
 	Excess func(region, limit string, units int64)
 	// Lost is called when our store is found to have lost what it held, last seen at a TIME of it. It is called under
 	// a lock, so it must not wait; it may be nil.

@@ -227,7 +227,7 @@ func (l *Ledger) candidates(entries int, all bool, nowUS int64) (cs []candidate,
 func (l *Ledger) candidate(sh *shard, o *own, nowUS int64) (_ candidate, counters int) {
 	s := sh.at(o.place)
 	c := candidate{
-		own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), most: l.o.Most(s.limit.name),
+		own: o, id: s.id, limit: s.limit, limitUnits: max(1, o.limitUnits), most: l.most(s),
 		lateSince: notLate, state: o.state,
 	}
 	if o.since < nowUS-lateAfterUS {

@@ -52,7 +52,7 @@ func newPair(t *rapid.T) *pair {
 		Self: "eu-west", Boot: startUS, Now: p.clock.now,
 		Limit:   func(name string) (int64, bool) { l, ok := known[name]; return l, ok },
 		Regions: func() int { return p.regions },
-		Most:    func(string) int64 { return math.MaxInt64 },
+		Most:    func(string, int64) int64 { return math.MaxInt64 },
 		Overshoot: func(limit string, units, limitUnits int64) {
 			p.ended = append(p.ended, overshot{limit, units, limitUnits})
 		},

@@ -309,17 +309,25 @@ type window struct {
 	repeated bool
 }
 
+// limitUnits is L as our region went by it last, 0 where it has not used the partition.
+func (s *series) limitUnits() int64 {
+	if s.own == nil {
+		return 0
+	}
+	return s.own.limitUnits
+}
+
+// most is Options.Most of a series.
+func (l *Ledger) most(s *series) int64 { return l.o.Most(s.limit.name, s.limitUnits()) }
+
 // finish frees the aligned windows of a series in which every region's counters are
 // over, and reports them to Overshoot.
 func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
-	over, gone := sh.windowsOver(s, l.o.Most(s.limit.name), nowUS), func(g gauge) bool { return g.over(nowUS) }
+	over, gone := sh.windowsOver(s, l.most(s), nowUS), func(g gauge) bool { return g.over(nowUS) }
 	if len(over) == 0 && !slices.ContainsFunc(s.all(), gone) {
 		return
 	}
-	var limitUnits int64
-	if s.own != nil {
-		limitUnits = s.own.limitUnits
-	}
+	limitUnits := s.limitUnits()
 	l.drop(sh, s, func(_ int, _, bucket int64) bool {
 		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
 	}, gone)

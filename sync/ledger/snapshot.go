@@ -48,7 +48,7 @@ func (l *Ledger) collect(sh *shard, left, entries, region int, since uint64, buf
 	for visited := 0; left > 0 && visited < sliceSeries && len(buf) < entries; visited++ {
 		left--
 		if s := &sh.all[left]; since == 0 || s.own != nil && s.own.number > since {
-			buf = s.live(region, l.o.Most(s.limit.name), nowUS, ahead, buf)
+			buf = s.live(region, l.most(s), nowUS, ahead, buf)
 		}
 	}
 	return left, buf

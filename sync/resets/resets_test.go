@@ -45,7 +45,7 @@ func deployment(t *testing.T, f func(all []*process), regions ...string) {
 			p.ledger, err = ledger.New(ledger.Options{
 				Self: region, Boot: p.self.Boot, Now: now, Regions: func() int { return len(regions) },
 				Limit: func(string) (int64, bool) { return 600, true },
-				Most:  func(string) int64 { return math.MaxInt64 },
+				Most:  func(string, int64) int64 { return math.MaxInt64 },
 			})
 			if err != nil {
 				t.Fatal(err)
