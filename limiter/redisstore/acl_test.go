@@ -140,7 +140,9 @@ func keepOverrides(t *testing.T, s *Store) {
 		t.Errorf("%d overrides read back, %v", len(all), err)
 	}
 	cancel()
-	<-done
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // stateOn is what a process keeps of its region in a store, joined as internal/daemon joins them.

@@ -131,7 +131,7 @@ func TestNarrowKeys(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	rules := documentedUser(t)
 	i := slices.Index(rules, "~rl:*")
-	admit(t, srv, slices.Replace(rules, i, i+1, "~rl:{*", "~rl:region", "~rl:resets"))
+	admit(t, srv, slices.Replace(rules, i, i+1, "~rl:{*", "~rl:region", "~rl:resets", "~rl:overrides:*"))
 	s, log := storeOfUser(t, srv.Addr())
 	if s.probe(t.Context()); !s.Available() {
 		t.Fatalf("not available:\n%s", log)
