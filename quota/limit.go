@@ -174,9 +174,10 @@ func (l *Limit) Validate() []FieldError {
 // MostUnder is the most units that an override gives the limit, where it may give it so many times its own; 0 times is no bound.
 func (l *Limit) MostUnder(times int64) int64 {
 	most := MaxUnits
-	if l.Algorithm == SlidingLog {
+	switch l.Algorithm {
+	case SlidingLog:
 		most = MaxLogUnits
-	} else if l.Algorithm == Concurrent {
+	case Concurrent:
 		most = MaxHolds
 	}
 	if times > 0 {
