@@ -57,7 +57,7 @@ func (q *query) applyUnits(own string, op store.Op) {
 		return
 	}
 	q.limits, q.override.suspended = q.limits.under(o, q.rules.MaxOverride)
-	if op == store.OpReport || op == store.OpRefund { // what was done is charged, under a limit of the configuration
+	if op == store.OpReport || op == store.OpRefund || q.hold.ticket != nil { // what was done is charged, under a limit of the configuration
 		q.override.suspended = nil
 	}
 	if q.override.suspended != nil {

@@ -214,6 +214,39 @@ func TestOverrideWithinTheConfiguration(t *testing.T) {
 	}
 }
 
+// What settles charge counts under the units of the override, beyond those of the configuration too.
+func TestSettleUnderOverride(t *testing.T) {
+	for _, algorithm := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow, quota.GCRA} {
+		o := &overlay{all: map[string]*quota.Override{}}
+		l, err := limiter.New(limiter.Options{
+			Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+			Config: limiter.Config{
+				Region: "eu", Tenants: map[string]quota.Tenant{"acme": {Policy: "p"}}, Policies: []quota.Policy{{
+					Name: "p", EnforcePercent: -1, MaxTTL: time.Minute, MaxHold: 100,
+					Limits: []quota.Limit{{Name: "all", Units: 10, Window: time.Hour, Algorithm: algorithm, Counts: quota.CountsTokens}},
+				}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{Limiter: l}
+		o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 100})
+		for i := range int64(6) {
+			r.settle(t, r.reserve(t, "acme", 20), 10)
+			d, err := r.Peek(t.Context(), quota.Request{Tenant: "acme", Cost: 1})
+			if left := 100 - 10*(i+1); err != nil || d.Limits[0].Remaining != left {
+				t.Errorf("%v: %d of 100 are left after %d settles of 10, want %d, %v", algorithm, d.Limits[0].Remaining, i+1, left, err)
+			}
+		}
+		held := r.reserve(t, "acme", 20)
+		o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 0})
+		if d := r.settle(t, held, 0); d.Settlement == nil || !d.Settlement.Released {
+			t.Errorf("%v: a settle of a suspended tenant: %+v", algorithm, d)
+		}
+	}
+}
+
 // Many tenants with units of their own are decided by them, whether their plans are kept or not.
 func TestManyUnits(t *testing.T) {
 	r, o := overridden(t)

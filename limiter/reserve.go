@@ -52,7 +52,7 @@ func (l *Limiter) Extend(ctx context.Context, cs []quota.Claim) []quota.Outcome 
 
 func (l *Limiter) claims(ctx context.Context, cs []quota.Claim, op store.Op) []quota.Outcome {
 	return l.run(ctx, len(cs), func(i int, q *query, rules *rules) error {
-		err := q.resolveClaim(rules, l.seal, &cs[i], op)
+		err := q.resolveClaim(ctx, l, rules, &cs[i], op)
 		if t := q.hold.ticket; t != nil {
 			t.span.link(ctx)
 		}
@@ -189,12 +189,12 @@ func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) 
 }
 
 // resolveClaim makes the query of a claim: it opens the id, and plans its call under the keys that the reserve had.
-func (q *query) resolveClaim(r *rules, seal *Seal, c *quota.Claim, op store.Op) error {
+func (q *query) resolveClaim(ctx context.Context, l *Limiter, r *rules, c *quota.Claim, op store.Op) error {
 	q.rules, q.hold.claim = r, c
 	if ms := c.Validate(op == store.OpExtend); len(ms) > 0 {
 		return &quota.Invalid{Fields: ms}
 	}
-	t, ok := seal.open(c.Reservation)
+	t, ok := l.seal.open(c.Reservation)
 	if !ok || c.May != nil && !c.May(t.tenant) {
 		return refusedClaim(quota.FaultUnknown, "is not the id of a reservation that the caller may name")
 	}
@@ -209,9 +209,11 @@ func (q *query) resolveClaim(r *rules, seal *Seal, c *quota.Claim, op store.Op) 
 	if op == store.OpExtend && t.region != r.Region {
 		return refusedClaim(quota.FaultOver, fmt.Sprintf("is held in region %s: extend it there", t.region))
 	}
-	tenant, _ := r.tenant(t.tenant)
+	q.takeOverride(ctx, l.overrides)
+	tenant, _ := q.tenantOf()
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, t.tenant)
 	if q.limits = q.plan.planFor(t.dims, op); q.limits != nil {
+		q.applyUnits(tenant.Policy, op) // a log takes no more units than its limit has
 		q.planClaim(op, t)
 	}
 	return nil
