@@ -17,9 +17,9 @@ type judge struct {
 	tenants  map[string]*truth
 	order    []*truth
 	byID     map[uint64]*truth
-	hit      []time.Duration          // by region: when its store or its clock was last disturbed
-	calm     time.Duration            // since when nothing is wrong with bus, stores, processes, topologies
-	overlaps map[[2]int]time.Duration // by two processes' numbers: since when they count on each other's parts
+	hit      []time.Duration    // by region: when its store or its clock was last disturbed
+	calm     time.Duration      // since when nothing is wrong with bus, stores, processes, topologies
+	overlaps map[[2]int]overlap // by two processes' numbers: since when they count on each other's parts
 	looks    int
 	spent    int
 	modes    [8]bool
@@ -62,7 +62,7 @@ type knowledge struct {
 }
 
 func newJudge(w *World) *judge {
-	j := &judge{w: w, tenants: map[string]*truth{}, byID: map[uint64]*truth{}, overlaps: map[[2]int]time.Duration{}, hit: make([]time.Duration, len(w.regions))}
+	j := &judge{w: w, tenants: map[string]*truth{}, byID: map[uint64]*truth{}, overlaps: map[[2]int]overlap{}, hit: make([]time.Duration, len(w.regions))}
 	for i := range j.hit {
 		j.hit[i] = -24 * time.Hour
 	}

@@ -101,16 +101,30 @@ func (j *judge) disjoint(p *process, v *view.View) {
 			delete(j.overlaps, pair)
 			continue
 		}
-		since, ok := j.overlaps[pair]
-		if !ok {
-			j.overlaps[pair] = j.w.now
-			continue
+		o, ok := j.overlaps[pair]
+		if forming := forms(v, w) || forms(w, v); !ok || o.forming && !forming {
+			o = overlap{since: j.w.now, forming: forming && !ok}
+			j.overlaps[pair] = o
 		}
-		if j.w.now-since > j.mayDisagree(p, q) {
-			j.violated("G-3 groups overlap", p, "it counts on %b, %s/%s on %b, for %v", m[0], q.self.Region, q.self.Instance, n[0], j.w.now-since)
+		if j.w.now-o.since > j.mayDisagree(p, q) {
+			j.violated("G-3 groups overlap", p, "it counts on %b, %s/%s on %b, for %v", m[0], q.self.Region, q.self.Instance, n[0], j.w.now-o.since)
 			delete(j.overlaps, pair)
 		}
 	}
+}
+
+// overlap is of the groups of two processes.
+type overlap struct {
+	since time.Duration
+	// forming: they began to form one group, and one of them counts on it already. The other may take as long to find out that
+	// it misses a heartbeat as two of which one has changed its group; only then does it change what it advertises, which
+	// takes as long again, once.
+	forming bool
+}
+
+// forms reports whether a process that counts on nobody yet advertises the group that another counts on.
+func forms(v, w *view.View) bool {
+	return v.Members.Len() == 1 && w.Members.Len() > 1 && slices.Equal(v.Heartbeat.Members, w.Heartbeat.Members)
 }
 
 // dead reports whether a process must take another for dead, whether or not it is: the bus
