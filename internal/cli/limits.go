@@ -163,16 +163,7 @@ func limitsUnset() *cobra.Command {
 // edit has the listener edit an override, and prints in which regions it is in force.
 func (t *target) edit(c *cobra.Command, method, tenant string, send []byte, format string) error {
 	var v overrideAnswer
-	body, err := t.exchange(c.Context(), method, overridePath(tenant), send, &v, func() bool { return len(v.Regions) > 0 })
-	switch {
-	case err != nil:
-		return err
-	case format == "json":
-		fmt.Fprintln(c.OutOrStdout(), string(body))
-	default:
-		v.printEdit(c.OutOrStdout())
-	}
-	return nil
+	return t.ask(c, method, overridePath(tenant), send, format, &v, func() bool { return len(v.Regions) > 0 }, v.printEdit)
 }
 
 func limitsGet() *cobra.Command {

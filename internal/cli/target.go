@@ -156,7 +156,14 @@ func (t *target) post(ctx context.Context, path string) error {
 
 // show asks the listener for JSON, into v, and prints it as it came, or for a person by words.
 func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, words func(w io.Writer)) error {
-	body, err := t.fetch(c.Context(), path, v, known)
+	return t.ask(c, http.MethodGet, path, nil, format, v, known, words)
+}
+
+// ask is exchange, and prints the answer as it came with format json, else by words.
+func (t *target) ask(
+	c *cobra.Command, method, path string, send []byte, format string, v any, known func() bool, words func(w io.Writer),
+) error {
+	body, err := t.exchange(c.Context(), method, path, send, v, known)
 	switch {
 	case err != nil:
 		return err

@@ -116,9 +116,9 @@ func (j *judge) disjoint(p *process, v *view.View) {
 // overlap is of the groups of two processes.
 type overlap struct {
 	since time.Duration
-	// forming: they began to form one group, and one of them counts on it already. The other may take as long to find out that
-	// it misses a heartbeat as two of which one has changed its group; only then does it change what it advertises, which
-	// takes as long again, once.
+	// forming: both advertise one group, and only one of them counts on it yet. The other misses a heartbeat. It may take
+	// disagreeFor until it notices that and advertises another group, and the first may take disagreeFor to learn of it: since
+	// then begins again, once.
 	forming bool
 }
 
