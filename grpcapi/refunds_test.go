@@ -55,6 +55,27 @@ func TestRefund(t *testing.T) {
 	}
 }
 
+// TestRefundBesideAnotherDenial: a denial by a limit that takes no refunds keeps nothing of one that does.
+func TestRefundBesideAnotherDenial(t *testing.T) {
+	both := func(d *region.Domain) { d.Overrides = true; refunding(d) }
+	onBoth(t, tokens, both, func(t *testing.T, w *world) {
+		own := func() *common.RateLimitDescriptor {
+			d := descriptor("team=a")
+			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 3}
+			return d
+		}
+		w.ask(t, own())
+		w.ask(t, costing(1000, "user=a"))
+		if got := story(w.ask(t, descriptor("user=a"), own())); got != "over: over/0 over/0" {
+			t.Errorf("before the refund: %s", got)
+		}
+		w.ask(t, refund(10, "user=a"))
+		if got := story(w.ask(t, descriptor("user=a"), own())); got != "over: ok/10 over/0" {
+			t.Errorf("after the refund: %s", got)
+		}
+	})
+}
+
 // TestRefundRefused: what takes nothing back says so, and charges nothing.
 func TestRefundRefused(t *testing.T) {
 	with := func(change func(*region.Domain)) *world {

@@ -73,18 +73,20 @@ func (d *denyCache) keyOf(c *store.Call) denialKey {
 	return denialKey{c.Plan, hash}
 }
 
+// refundable is of a limit of which any process of the region may give units back at any moment. A denial has the state of all
+// limits, so one that is not refundable may not keep it either.
+func refundable(s quota.LimitState) bool { return s.Limit.Refundable }
+
 // remember keeps a denial that was asked for at sent, under the generation of that time,
 // and answered by the store at answered.
 func (d *denyCache) remember(c *store.Call, limits []quota.LimitState, generation int64, sent, answered time.Time) {
-	if c.Record != "" {
+	if c.Record != "" || slices.ContainsFunc(limits, refundable) {
 		return
 	}
 	lasts := time.Duration(0)
 	for i := range limits {
 		most := maxCached
 		switch l := limits[i].Limit; {
-		case l.Refundable: // any process of the region may give units back at any moment
-			most = 0
 		case l.MaxOvershoot > 0 || limits[i].Held > 0:
 			most = maxCachedBounded
 		case l.Scope == quota.ScopeGlobal:
