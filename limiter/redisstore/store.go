@@ -83,7 +83,7 @@ type Options struct {
 	// Clock is what is known of the server's clock; in a cluster, of that which holds rl:region. The samples come from
 	// whoever calls Eval. Each call under a Bound has a fence by it; nil: none has.
 	Clock *clock.Clock
-	// DeadAfter is the least silence of a server that counts as away; 0 means 46 ms.
+	// DeadAfter is the least silence of a server that counts as away; 0 means 42 ms.
 	DeadAfter time.Duration
 }
 

@@ -36,8 +36,8 @@ const (
 	watchEvery = 5 * time.Millisecond
 	// deadAfter is the least time without an answer after which a server counts as dead. The
 	// last ticks before are shorter, watchClosely, so that it is no longer than it must be: what
-	// waits for it is still answered within 50 ms.
-	deadAfter    = 46 * time.Millisecond
+	// waits for it is still answered within 50 ms, of which a busy machine may need some for the fail mode.
+	deadAfter    = 42 * time.Millisecond
 	watchClosely = time.Millisecond
 	// watchOn is how long the watchdog goes on while nobody waits: to start it anew would
 	// cost more than to let it run.

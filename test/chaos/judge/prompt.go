@@ -22,7 +22,7 @@ func Stated() Bounds {
 
 // StatedOverloaded are those beside a Redis that stands still for pause at a time and is
 // asked for more than it can do. If it is lost, a check that has waited its time there is
-// answered when it has been silent for 46 ms.
+// answered when it has been silent for 42 ms.
 func StatedOverloaded(pause time.Duration, lost bool) Bounds {
 	if lost {
 		return Bounds{Part: 0.999, Late: 80*time.Millisecond + pause, Max: 80*time.Millisecond + pause}
