@@ -76,6 +76,7 @@ func token(h header) string {
 func forwarded(r *auth.CheckRequest) *httpapi.Forwarded {
 	sent := r.GetAttributes().GetRequest().GetHttp()
 	f := &httpapi.Forwarded{Method: sent.GetMethod(), Path: sent.GetPath(), Header: map[string][]string{}}
+	f.Metadata = func(place string) (string, error) { return find(f, r.GetAttributes().GetMetadataContext(), place) }
 	for name, value := range sent.GetHeaders() {
 		f.Header[strings.ToLower(name)] = append(f.Header[strings.ToLower(name)], value)
 	}
@@ -94,7 +95,7 @@ func forwarded(r *auth.CheckRequest) *httpapi.Forwarded {
 
 // configure reads what the gateway's configuration says of this route, its context_extensions: tenant, policy, route, cost and
 // dim.NAME. With _from behind the name it says where the value is: NAMESPACE/KEY/KEY of metadata_context, or header/NAME, and what
-// is said without _from holds where there is none. Headers never stand in for a tenant or dimension that is not there: a client
+// is said without _from holds where there is none, or none that a policy has. Headers never stand in for a tenant or dimension that is not there: a client
 // could forge them.
 func configure(f *httpapi.Forwarded, r *auth.CheckRequest) error {
 	said := r.GetAttributes().GetContextExtensions()
@@ -112,6 +113,8 @@ func configure(f *httpapi.Forwarded, r *auth.CheckRequest) error {
 		switch {
 		case name == "tenant":
 			f.Tenant = cmp.Or(value, f.Tenant)
+		case name == "policy" && elsewhere:
+			f.TenantPolicy = value
 		case name == "policy":
 			f.Policy = cmp.Or(value, f.Policy)
 		case name == "route":
@@ -149,7 +152,7 @@ func find(f *httpapi.Forwarded, all *core.Metadata, place string) (string, error
 		value = value.GetStructValue().GetFields()[key]
 	}
 	switch v := value.GetKind().(type) {
-	case nil:
+	case nil, *structpb.Value_NullValue:
 		return "", nil
 	case *structpb.Value_StringValue:
 		return v.StringValue, nil

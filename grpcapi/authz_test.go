@@ -66,7 +66,16 @@ func dataHandler(t interface {
 }, access access.Access,
 ) (*httpapi.Handler, *limiter.Limiter) {
 	t.Helper()
-	top, _, err := region.Parse("topology.yaml", []byte(forwardTopology))
+	return handlerOf(t, forwardTopology, access)
+}
+
+func handlerOf(t interface {
+	Helper()
+	Fatal(...any)
+}, topology string, access access.Access,
+) (*httpapi.Handler, *limiter.Limiter) {
+	t.Helper()
+	top, _, err := region.Parse("topology.yaml", []byte(topology))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +115,22 @@ func meteredAuthorizer(t interface {
 ) *grpcapi.Server {
 	t.Helper()
 	h, l := dataHandler(t, access)
+	return serverOf(t, h, l, meter)
+}
+
+// authorizerOf is an authorizer under another topology.
+func authorizerOf(t *testing.T, topology string) *grpcapi.Server {
+	t.Helper()
+	h, l := handlerOf(t, topology, access.Access{})
+	return serverOf(t, h, l, noop.Meter{})
+}
+
+func serverOf(t interface {
+	Helper()
+	Fatal(...any)
+}, h *httpapi.Handler, l *limiter.Limiter, meter metric.Meter,
+) *grpcapi.Server {
+	t.Helper()
 	s, err := grpcapi.New(grpcapi.Options{
 		Limiter: l, Authorize: h, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: meter,
 		Settings: func() *grpcapi.Settings { return &grpcapi.Settings{} }, Ready: func() (bool, []string) { return true, nil },
@@ -269,6 +294,9 @@ func TestWhatAGatewaySays(t *testing.T) {
 		"no text":           {map[string]string{"tenant_from": "envoy.filters.http.jwt_authn/payload/list"}, nil, "403"},
 		"no place":          {map[string]string{"tenant_from": "x"}, nil, "403"},
 		"from a header":     {map[string]string{"tenant": "a", "policy_from": "header/X-Plan"}, http.Header{"X-Plan": {"gold"}}, "200 all 100 99 MINUTE"},
+		"an unknown plan":   {map[string]string{"tenant": "a", "policy_from": "header/X-Plan"}, http.Header{"X-Plan": {"silver"}}, "200 all 6 5 MINUTE"},
+		"unknown, default":  {map[string]string{"tenant": "a", "policy_from": "header/X-Plan", "policy": "gold"}, http.Header{"X-Plan": {"silver"}}, "200 all 100 99 MINUTE"},
+		"known, default":    {map[string]string{"tenant": "a", "policy_from": "header/X-Plan", "policy": "standard"}, http.Header{"X-Plan": {"gold"}}, "200 all 100 99 MINUTE"},
 		"from two":          {map[string]string{"tenant": "a", "policy_from": "header/X-Plan"}, http.Header{"X-Plan": {"gold", "standard"}}, "403"},
 		"policy":            {map[string]string{"tenant": "a", "policy": "gold"}, nil, "200 all 100 99 MINUTE"},
 		"unknown policy":    {map[string]string{"tenant": "a", "policy": "silver"}, nil, "403"},
@@ -317,6 +345,40 @@ func TestWhatAGatewaySays(t *testing.T) {
 		}
 		if text != row.want {
 			t.Errorf("%s: %s, want %s\n%s", name, text, row.want, got.body)
+		}
+	}
+}
+
+// TestPolicyFromMetadata: policy_from of forward_auth finds the policy in the gateway's metadata and nowhere else, and what the
+// gateway's configuration says of the policy wins over it.
+func TestPolicyFromMetadata(t *testing.T) {
+	t.Parallel()
+	const place = "envoy.filters.http.jwt_authn/payload/plan"
+	for name, row := range map[string]struct {
+		plan any
+		said map[string]string
+		want string // "" for a refusal
+	}{
+		"gold":       {"gold", nil, "gold"},
+		"another":    {"silver", nil, "standard"},
+		"no plan":    {nil, nil, "standard"},
+		"odd text":   {"a b", nil, "standard"},
+		"no text":    {[]any{"gold"}, nil, ""},
+		"said":       {"gold", map[string]string{"policy": "metered"}, "metered"},
+		"elsewhere":  {"metered", map[string]string{"policy_from": "header/x-plan"}, "gold"},
+		"not there":  {"metered", map[string]string{"policy_from": "header/x-none"}, "metered"},
+		"the tenant": {"gold", map[string]string{"tenant": "b"}, "gold"},
+	} {
+		claims, err := structpb.NewStruct(map[string]any{"payload": map[string]any{"plan": row.plan}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}, "X-User": {"u"}, "X-Plan": {"gold"}}, row.said)
+		r.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.filters.http.jwt_authn": claims}}
+		s := authorizerOf(t, strings.Replace(forwardTopology, "  tenant: {header: X-Tenant}", "  tenant: {header: X-Tenant}\n  policy_from: {metadata: "+place+"}", 1))
+		got, a := overGRPC(t.Context(), t, s, r)
+		if policy := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != row.want || (got.status == 200) != (row.want != "") {
+			t.Errorf("%s: %d under policy %q, want %q", name, got.status, policy, row.want)
 		}
 	}
 }

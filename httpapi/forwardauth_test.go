@@ -194,6 +194,37 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
+// TestPolicyFrom: a header says the tenant's policy under the rules of the header that says the tenant, and of a request without
+// tenant it says nothing.
+func TestPolicyFrom(t *testing.T) {
+	f := forwardAuth()
+	f.Missing, f.Routes, f.PolicyFrom = quota.MissingAnonymous, nil, &quota.PolicySource{Header: "X-Plan"}
+	for header, want := range map[string]string{
+		"X-Tenant: acme":                                 "acme ",
+		"X-Tenant: acme\nX-Plan: ":                       "acme ",
+		"X-Tenant: acme\nX-Plan: gold":                   "acme gold",
+		"X-Tenant: acme\nX-Plan: gold\nX-Plan: platinum": "",
+		"X-Tenant: acme\nX-Plan: gold,platinum":          "",
+		"X-Tenant: acme\nX-Plan: a b":                    "",
+		"X-Tenant: acme\nX_Plan: gold":                   "",
+		"X-Tenant: acme\nX-Plan: gold\nX.Plan: platinum": "",
+		"X-Plan: gold":                                   "anonymous ",
+		"X-Tenant: \nX-Plan: gold":                       "anonymous ",
+	} {
+		l := &fake{}
+		o := options(l)
+		o.Settings = with(&httpapi.Settings{ForwardAuth: f})
+		got := serve(data(t, o), request("GET", "/v1/authz", "", strings.Split(header, "\n")...))
+		checked := ""
+		for _, r := range l.seen {
+			checked += r.Tenant + " " + r.TenantPolicy
+		}
+		if checked != want || got.status != map[bool]int{true: 200, false: 403}[want != ""] {
+			t.Errorf("%q: %d, checked %q, want %q", header, got.status, checked, want)
+		}
+	}
+}
+
 func TestClientIP(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	rows := []struct {

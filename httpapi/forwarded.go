@@ -38,6 +38,10 @@ type Forwarded struct {
 // the request. "" and 0 say nothing, but the value "" of a dimension says that there is none.
 type Said struct {
 	Tenant, Policy, Route string
+	// TenantPolicy is what the gateway has verified of the tenant's own policy, as that of quota.Request.
+	TenantPolicy string
+	// Metadata returns what the gateway's metadata has at a place, "" for nothing; nil without metadata.
+	Metadata func(place string) (string, error)
 	// NoTenant says that no header has the tenant.
 	NoTenant   bool
 	Cost       int64

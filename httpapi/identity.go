@@ -27,16 +27,23 @@ func identify(f *quota.ForwardAuth, r *Request, said *Said) (id quota.Request, e
 	if id.Tenant = said.Tenant; id.Tenant == "" && !said.NoTenant {
 		id.Tenant, err = identityHeader(r.Header, f.Tenant.Header)
 	}
+	anonymous := false
 	switch {
 	case err != nil:
 		return id, err
 	case id.Tenant != "":
 	case f.Missing == quota.MissingAnonymous:
-		id.Tenant = quota.AnonymousTenant
+		id.Tenant, anonymous = quota.AnonymousTenant, true
 	case said.NoTenant:
 		return id, errors.New("the request has no tenant where the gateway's configuration says that it is")
 	default:
 		return id, fmt.Errorf("header %s is missing: the gateway must set it to the tenant", f.Tenant.Header)
+	}
+	if id.TenantPolicy, err = tenantPolicy(f, r, said); err != nil {
+		return id, err
+	}
+	if anonymous { // of which nothing was verified
+		id.TenantPolicy = ""
 	}
 	id.Dimensions = append(make(quota.Dimensions, 0, len(f.Dimensions)+len(said.Dimensions)+1), said.Dimensions...)
 	id.Dimensions = slices.DeleteFunc(id.Dimensions, func(d quota.Dimension) bool { return d.Value == "" })
@@ -54,6 +61,25 @@ func identify(f *quota.ForwardAuth, r *Request, said *Said) (id quota.Request, e
 		}
 	}
 	return id, nil
+}
+
+// tenantPolicy returns what the gateway has verified of the tenant's policy, "" for nothing. Its configuration wins over policy_from.
+func tenantPolicy(f *quota.ForwardAuth, r *Request, said *Said) (value string, err error) {
+	switch from := f.PolicyFrom; {
+	case said.TenantPolicy != "" || said.Policy != "":
+		return said.TenantPolicy, nil
+	case from == nil:
+		return "", nil
+	case from.Header != "":
+		return identityHeader(r.Header, from.Header)
+	case said.Metadata == nil:
+		return "", nil
+	default:
+		if value, err = said.Metadata(from.Metadata); err != nil {
+			err = fmt.Errorf("policy_from: %w", err)
+		}
+		return value, err
+	}
 }
 
 // dimensionValue returns "" when the request does not have it.
@@ -113,6 +139,9 @@ func refuseAliases(f *quota.ForwardAuth, h Header) error {
 		}
 		if isAlias(name, f.Tenant.Header) {
 			return aliasError(f.Tenant.Header)
+		}
+		if from := f.PolicyFrom; from != nil && isAlias(name, from.Header) {
+			return aliasError(from.Header)
 		}
 		for i := range f.Dimensions {
 			if isAlias(name, f.Dimensions[i].Header) {

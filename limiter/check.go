@@ -70,6 +70,12 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 		if q.shared {
 			l.metrics.shared.Add(1)
 		}
+		if q.unclaimed {
+			l.metrics.unclaimed.Add(1)
+			value := quota.Clip(q.request.TenantPolicy)
+			l.unclaimed.Warn(l.log, l.now(), value, "no policy has this value of policy_from, the tenant's own decides; name it under policy_from.policies",
+				"value", value, "tenant", q.request.Tenant, "policy", q.plan.policy.Name)
+		}
 		if q.override.unread != nil && q.limits != nil {
 			l.unread(ctx, q)
 			continue

@@ -37,6 +37,7 @@ type Limiter struct {
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
 	unreadable *loglimit.Rate // lines about partitions that cannot be read
+	unclaimed  *loglimit.Rate // lines about values of Request.TenantPolicy that no policy has, by value
 }
 
 // Options are what New needs: a store, a configuration and a logger.
@@ -62,6 +63,9 @@ const localPartitions = 1 << 19
 // localRecords bounds the admissions with an Idempotency-Key that a process remembers, see
 // "Measured" in DESIGN.md. Beyond it new ones are known to the store alone.
 const localRecords = 1 << 16
+
+// unclaimedEvery is how often a value of Request.TenantPolicy that no policy has is logged.
+const unclaimedEvery = time.Hour
 
 // New returns a Limiter that enforces o.Config. Nothing runs in the background.
 func New(o Options) (*Limiter, error) {
@@ -97,6 +101,7 @@ func New(o Options) (*Limiter, error) {
 		localUS:   localUS,
 
 		unreadable: loglimit.NewRate(1, time.Second),
+		unclaimed:  loglimit.NewRate(1, unclaimedEvery),
 	}
 	var err error
 	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }, l.pending.size); err != nil {
@@ -120,6 +125,7 @@ func (l *Limiter) Configure(c Config) error {
 	}
 	l.overflow.places.Bound(c.MaxUnknown)
 	l.rules.Store(r)
+	l.unclaimed.Forget()
 	l.metrics.bounded(&c)
 	return nil
 }

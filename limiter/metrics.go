@@ -21,6 +21,7 @@ type metrics struct {
 	overrun, expired, late     *instruments.CounterOf[string]
 	used                       metric.Float64Histogram
 	unknown, shared, partition *instruments.Counter
+	unclaimed                  *instruments.Counter
 	duration                   metric.Float64Histogram
 }
 
@@ -47,6 +48,8 @@ func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics
 			"Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
 		unknown: i.Counter("regiond.unknown_overflow", decision,
 			"Decisions of unlisted tenants beyond max_unknown, in the shared partition."),
+		unclaimed: i.Counter("regiond.policy_from.unknown", decision,
+			"Decisions under the tenant's own policy, since no policy has the value that policy_from found."),
 		partition: i.Counter("regiond.partition_faults", decision, "Decisions that met data in Redis that cannot be read."),
 		exceeded:  of("regiond.bound.exceeded", "{unit}", "Units that reports and settles charged beyond what the bound of a limit left."),
 		reserved:  ofPolicy("regiond.reservations.reserved", "{unit}", "Units that reservations held when they were made."),

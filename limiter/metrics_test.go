@@ -104,6 +104,7 @@ func TestMetricsCatalogue(t *testing.T) {
 		}},
 		{"regiond.unknown_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.values_overflow", "counter", "{decision}", []string{""}},
+		{"regiond.policy_from.unknown", "counter", "{decision}", []string{""}},
 		{"regiond.unknown_partitions", "gauge", "{partition}", []string{""}},
 		{"regiond.settles_pending", "gauge", "{settle}", []string{""}},
 		{"regiond.denials_remembered", "gauge", "{denial}", []string{""}},

@@ -34,9 +34,17 @@ func (q *query) takeOverride(ctx context.Context, all Overrides) {
 	}
 }
 
-// tenantOf is what the configuration and the tenant's override say of it. Who has an override is listed.
+// tenantOf is what the configuration, the request and the tenant's override say of it, of which the last that says something
+// counts. Who has an override is listed.
 func (q *query) tenantOf() (t quota.Tenant, listed bool) {
 	t, listed = q.rules.tenant(q.request.Tenant)
+	if value := q.request.TenantPolicy; value != "" {
+		if policy, ok := q.rules.claimed(value); ok {
+			t.Policy = policy
+		} else {
+			q.unclaimed = true
+		}
+	}
 	o := q.override.Override
 	if o == nil {
 		return t, listed

@@ -28,6 +28,8 @@ type Config struct {
 	Tenants  map[string]quota.Tenant
 	// Default is the rule for tenants that are not listed; nil refuses them.
 	Default *quota.Tenant
+	// PolicyValues are the policies of values of Request.TenantPolicy, as of quota.PolicySource; nil: each value is the name of one.
+	PolicyValues map[string]string
 	// Dimensions are names that requests may carry although no policy uses them,
 	// such as those that a gateway always sends.
 	Dimensions []string
@@ -143,6 +145,7 @@ type query struct {
 	enforcement quota.Enforcement
 	asks        bool // the store has to decide it
 	overflow    bool
+	unclaimed   bool    // no policy has the value of the request's TenantPolicy
 	shared      bool    // a key is that of the values beyond MaxValues
 	hold        holding // of a reserve, and of the claims on it
 	override    overridden
@@ -158,7 +161,7 @@ func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
 	ms := req.Validate()
 	tenant, listed := q.tenantOf()
 	name := req.Policy
-	if name == "" {
+	if name == "" || req.TenantPolicy != "" && !q.unclaimed {
 		name = tenant.Policy
 	}
 	switch {
@@ -194,6 +197,14 @@ func (r *rules) tenant(id string) (t quota.Tenant, listed bool) {
 		t = *r.Default
 	}
 	return t, listed
+}
+
+// claimed returns the policy that a value of Request.TenantPolicy means.
+func (r *rules) claimed(value string) (policy string, ok bool) {
+	if policy = value; r.PolicyValues != nil {
+		policy = r.PolicyValues[value]
+	}
+	return policy, r.plans[policy] != nil
 }
 
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a

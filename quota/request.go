@@ -11,10 +11,13 @@ import (
 
 // Request is one question: may this tenant spend this cost now?
 type Request struct {
-	Tenant     string
-	Policy     string // "" means the tenant's own
-	Dimensions Dimensions
-	Cost       int64 // 1…MaxUnits
+	Tenant string
+	Policy string // "" means the tenant's own
+	// TenantPolicy is what the gateway has verified of the tenant's own policy: a value of PolicySource, "" for nothing. It wins
+	// over Policy where a policy has that value.
+	TenantPolicy string
+	Dimensions   Dimensions
+	Cost         int64 // 1…MaxUnits
 	// IdempotencyKey makes a retried admission free for IdempotencyLife, "" for
 	// none; at most MaxIdempotencyKey bytes of ValidID.
 	IdempotencyKey string

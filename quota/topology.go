@@ -25,7 +25,9 @@ type ForwardAuth struct {
 	Tenant TenantSource `yaml:"tenant,required"`
 	// Missing is what becomes of a request without tenant. A duplicated or invalid
 	// header is refused in any case.
-	Missing    Missing           `yaml:"missing"`
+	Missing Missing `yaml:"missing"`
+	// PolicyFrom says where the request has the policy of its tenant; nil: nowhere.
+	PolicyFrom *PolicySource     `yaml:"policy_from"`
 	Dimensions []DimensionSource `yaml:"dimensions"` // sorted by name, unique
 	// TrustedProxies are masked prefixes that may add to X-Forwarded-For; the hops of
 	// others are ignored.
@@ -45,6 +47,16 @@ type ForwardAuth struct {
 // in canonical form. An address does not say who pays.
 type TenantSource struct {
 	Header string `yaml:"header,required"`
+}
+
+// PolicySource is where a request has the policy of its tenant: exactly one of Header and Metadata, which are trusted as the
+// tenant's header is. An override of the tenant wins over it, and it wins over what the topology says of the tenant.
+type PolicySource struct {
+	Header string `yaml:"header"` // in canonical form
+	// Metadata is a place in Envoy's dynamic metadata, NAMESPACE/KEY/KEY. Only ext_authz over gRPC has it.
+	Metadata string `yaml:"metadata"`
+	// Policies are the policies of values. nil: each value is the name of a policy. A value without one says nothing.
+	Policies map[string]string `yaml:"policies"`
 }
 
 // Missing says what becomes of a forwarded request without tenant.

@@ -165,6 +165,17 @@ func (s *Source) into(v found, dst any) {
 				*p = append(*p, quota.Match{Dimension: name, Value: value})
 			})
 		}
+	case *map[string]string: // a list stands for names that stay as they are
+		*p = map[string]string{}
+		if v.kind == sequence {
+			var names []string
+			s.list(v, reflect.ValueOf(&names).Elem())
+			for _, name := range names {
+				(*p)[name] = name
+			}
+		} else if s.want(v, "a list, or a mapping such as {gold: enterprise}", mapping) {
+			named(s, v, quota.ValidID, func(value, name string) { (*p)[value] = name })
+		}
 	case *Tenants:
 		p.Listed = map[string]quota.Tenant{}
 		named(s, v, quota.ValidID, func(id string, t quota.Tenant) {

@@ -42,6 +42,11 @@ tenants: {default: {policy: p}}
 			"open to scripts", "regions: [{name: a, http: 127.0.0.1:1}]" + rest + "rls: {compat: {http: '127.0.0.1:5'}}\n",
 			[]string{"/rls/compat/debug: whoever reaches 0.0.0.0:6070 can", "/rls/compat/grpc: whoever reaches 0.0.0.0:8081 can"},
 		},
+		{
+			"open to plans", "regions: [{name: a, http: 127.0.0.1:1, grpc: ':3'}]" + rest + "forward_auth: {tenant: {header: X-Tenant}, policy_from: {header: X-Plan}}\n",
+			[]string{"/regions/0/grpc: whoever reaches the API of a can", "/forward_auth/policy_from: whoever reaches the API of a says itself"},
+		},
+		{"plans of gateways", "regions: [{name: a, http: ':1'}]" + rest + "forward_auth: {tenant: {header: X-Tenant}, policy_from: {header: X-Plan}}\naccess: {tokens_file: /t}\n", nil},
 		{"tokens", "regions: [{name: a, http: ':1', admin: ':2', grpc: ':3'}]" + rest + "access: {tokens_file: /t, admin_tokens_file: /t}\n", nil},
 		{"certificates", "regions: [{name: a, http: ':1'}]" + rest + "access: {client_ca_file: /c, cert_file: /c, key_file: DIR/closed}\n", nil},
 		{"admin certificates", "regions: [{name: a, http: 'localhost:1', admin: ':2'}]" + rest + "access: {admin_client_ca_file: /c, admin_client_names: [ops], admin_cert_file: /c, admin_key_file: DIR/closed}\n", nil},

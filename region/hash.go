@@ -116,6 +116,12 @@ func canonicalTenant(b *bytes.Buffer, who string, t quota.Tenant) {
 // nothing else.
 func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.Tenant.Header)
+	if from := f.PolicyFrom; from != nil {
+		fmt.Fprintf(b, "policy_from header %q metadata %q all %t\n", from.Header, from.Metadata, from.Policies == nil)
+		for _, value := range slices.Sorted(maps.Keys(from.Policies)) {
+			fmt.Fprintf(b, "value %q policy %q\n", value, from.Policies[value])
+		}
+	}
 	for _, s := range f.Dimensions {
 		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", s.Name, s.Header, s.ClientIP, s.Hash)
 	}

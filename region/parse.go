@@ -108,6 +108,9 @@ func (t *Topology) complete(s *Source) {
 			f.IPv6Prefix = quota.DefaultIPv6Prefix
 		}
 		f.Tenant.Header = textproto.CanonicalMIMEHeaderKey(f.Tenant.Header)
+		if from := f.PolicyFrom; from != nil {
+			from.Header = textproto.CanonicalMIMEHeaderKey(from.Header)
+		}
 		for i := range f.Dimensions { // as net/http looks them up
 			f.Dimensions[i].Header = textproto.CanonicalMIMEHeaderKey(f.Dimensions[i].Header)
 		}

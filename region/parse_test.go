@@ -188,6 +188,7 @@ func TestEveryFieldArrives(t *testing.T) {
 			},
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 			Missing:        quota.MissingAnonymous,
+			PolicyFrom:     &quota.PolicySource{Header: "X-Plan", Policies: map[string]string{"gold": "all", "7": "watched"}},
 			CaseSensitive:  true,
 			IPv6Prefix:     quota.DefaultIPv6Prefix,
 			Routes: []quota.Route{

@@ -65,6 +65,9 @@ func (t *Topology) Validate() []quota.FieldError {
 	ps.between("/max_values", t.MaxValues, 1, MaxTenantValues)
 	if t.ForwardAuth != nil {
 		ps.forwardAuth(t.ForwardAuth)
+		if from := t.ForwardAuth.PolicyFrom; from != nil {
+			t.validatePolicyFrom(&ps, from)
+		}
 		t.validateRouteUse(&ps)
 	}
 	ps.oneOf("/headers/format", string(t.Headers.Format),
@@ -318,6 +321,28 @@ func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	unique(ps, "route", at+"/routes", "/name", f.Routes, func(r *quota.Route) string { return r.Name })
 	for i := range f.Routes {
 		ps.route(&f.Routes[i], item(at+"/routes", i))
+	}
+}
+
+func (t *Topology) validatePolicyFrom(ps *problems, from *quota.PolicySource) {
+	const at = "/forward_auth/policy_from"
+	ps.when((from.Header == "") == (from.Metadata == ""), at, "needs exactly one source: header: NAME or metadata: NAMESPACE/KEY")
+	if from.Header != "" {
+		ps.check(at+"/header", checkHeader(from.Header))
+	}
+	if from.Metadata != "" {
+		namespace, key, _ := strings.Cut(from.Metadata, "/")
+		ps.when(namespace == "" || namespace == "header" || slices.Contains(strings.Split(key, "/"), ""), at+"/metadata",
+			"must be a place in Envoy's dynamic metadata such as envoy.filters.http.jwt_authn/payload/plan, is %q", quota.Clip(from.Metadata))
+	}
+	ps.when(from.Policies != nil && len(from.Policies) == 0, at+"/policies", "names no policy; leave it out to take all")
+	for _, value := range slices.Sorted(maps.Keys(from.Policies)) {
+		at, name := under(at+"/policies", value), from.Policies[value]
+		if err := quota.ValidID(value); err != nil {
+			ps.add(at, "a value %v", err)
+		}
+		known := slices.ContainsFunc(t.Policies, func(p quota.Policy) bool { return p.Name == name || p.Name == "" })
+		ps.when(!known, at, "policy %q is not among policies", quota.Clip(name))
 	}
 }
 

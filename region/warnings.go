@@ -44,6 +44,14 @@ func (t *Topology) Warnings() []quota.FieldError {
 	if d := t.Tenants.Default; d != nil {
 		used[d.Policy] = true
 	}
+	if f := t.ForwardAuth; f != nil && f.PolicyFrom != nil {
+		for i := range t.Policies {
+			used[t.Policies[i].Name] = used[t.Policies[i].Name] || f.PolicyFrom.Policies == nil
+		}
+		for _, name := range f.PolicyFrom.Policies {
+			used[name] = true
+		}
+	}
 	for i := range t.Policies {
 		p, at := &t.Policies[i], item("/policies", i)
 		warnLogs(&ps, p, at)
@@ -203,6 +211,9 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 			"%s trusts every client to choose its own address", p)
 	}
 	warnSecret(ps, "/forward_auth/tenant/header", f.Tenant.Header, true)
+	if f.PolicyFrom != nil {
+		t.warnPolicyFrom(ps, f)
+	}
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
 		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i], !f.CaseSensitive) })
 		if before >= 0 {
@@ -210,6 +221,30 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 				f.Routes[i].Name, f.Routes[before].Name)
 		}
 	}
+}
+
+// warnPolicyFrom finds sources that no gateway fills, or that a client fills itself.
+func (t *Topology) warnPolicyFrom(ps *problems, f *quota.ForwardAuth) {
+	const at = "/forward_auth/policy_from"
+	header := f.PolicyFrom.Header
+	ps.when(ofClients(header), at+"/header", "clients send header %s themselves, and a gateway passes it on: whoever sends it chooses a policy; "+
+		"use a header that the gateway sets from what it has verified, or metadata", header)
+	ps.when(header != "" && header == f.Tenant.Header, at+"/header", "is the header of the tenant; list tenants under `tenants` with their policies instead")
+	ps.when(header != "" && slices.ContainsFunc(f.Dimensions, func(d quota.DimensionSource) bool { return d.Header == header }), at+"/header",
+		"is the header of a dimension, which a client may be free to choose; use one that only the gateway sets")
+	ps.when(f.PolicyFrom.Metadata != "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), at+"/metadata",
+		"only ext_authz over gRPC brings metadata, and no region has a listener `grpc`; set it, or start regiond with --grpc")
+}
+
+// ofClients reports whether a header is one that clients set and gateways pass on as it is, or with what they add.
+func ofClients(header string) bool {
+	return slices.Contains([]string{
+		"Authorization", "Cookie", "Proxy-Authorization", "User-Agent", "Referer", "Origin", "From", "Forwarded", "X-Requested-With",
+		"X-Api-Key", "Content-Type", "Range", "Te", "Via", "Traceparent", "Tracestate", "Baggage",
+		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-Proto", "X-Forwarded-Uri",
+	}, header) || slices.ContainsFunc([]string{"Accept", "If-", "Sec-", "X-Original-"}, func(prefix string) bool {
+		return strings.HasPrefix(header, prefix)
+	})
 }
 
 // warnSecret warns of a header whose value would be in Redis and in the log.
@@ -255,6 +290,13 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 	t.warnOpen(&ps, open, "/grpc", func(g *Region) string { return g.GRPC }, api)
 	t.warnOpen(&ps, t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == "", "/admin",
 		func(g *Region) string { return g.Admin }, admin)
+	if f := t.ForwardAuth; f != nil && f.PolicyFrom != nil {
+		names, _ := t.those(func(_ int, g *Region) bool {
+			return !OnLoopback(g.HTTP) || g.GRPC != "" && !OnLoopback(g.GRPC)
+		})
+		ps.when(open && names != "", "/forward_auth/policy_from", "whoever reaches the API of %s says itself which policy it has; "+
+			"set access.tokens_file or client_ca_file, so that only the gateway can", names)
+	}
 	for _, l := range t.RLS.Compat.listeners() {
 		ps.when(open && !OnLoopback(l.addr), l.field,
 			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",

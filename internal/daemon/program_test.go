@@ -45,6 +45,7 @@ tenants:
 forward_auth:
   tenant: {header: X-Tenant}
   dimensions: {ip: {client_ip: true}}
+  policy_from: {header: X-Plan, policies: {gold: opening}}
   trusted_proxies: [127.0.0.1/32]
   routes:
     - {name: login, methods: [POST], path: /login}
