@@ -26,14 +26,17 @@ const (
 type Algorithm uint8
 
 const (
-	// SlidingLog is exact over every half-open window (t−W, t]; it keeps one
-	// entry per admission.
+	// SlidingLog is exact: about 10 bytes per unit, at most 100000 units.
+	//
+	// It is exact over every half-open window (t−W, t]; it keeps one entry per admission.
 	SlidingLog Algorithm = iota
-	// SlidingWindow keeps two counters: previous bucket × what is left of it,
-	// rounded up, plus current bucket. A trailing window can hold up to 2L−1.
+	// SlidingWindow keeps two counters, however many units; a badly placed window can hold almost twice the limit.
+	//
+	// It is previous bucket × what is left of it, rounded up, plus current bucket: at most 2L−1.
 	SlidingWindow
-	// GCRA drains L units per W from a level that may rise to Burst: shaping
-	// rather than counting, two integers, regional only.
+	// GCRA is a steady rate of units per window; `burst` is how many may come at once. Only with `scope: region`.
+	//
+	// It drains L units per W from a level that may rise to Burst: shaping rather than counting, two integers.
 	GCRA
 	// Concurrent counts open reservations, one unit each, and nothing else; W is how long
 	// one lasts that does not say. It is `kind: concurrent` in topology.yaml.
@@ -44,10 +47,9 @@ const (
 type Counts uint8
 
 const (
-	// CountsRequests limits are charged 1 by each reservation, at once and for good.
+	// CountsRequests charges 1 for each reservation, at once and for good.
 	CountsRequests Counts = iota
-	// CountsTokens limits hold the amount of a reservation until it is settled, and are
-	// charged then what was used.
+	// CountsTokens holds the amount of a reservation until it is settled, and charges then what was used.
 	CountsTokens
 )
 
@@ -69,9 +71,9 @@ const (
 type Scope uint8
 
 const (
-	// ScopeRegion limits are exact: this region's Redis alone decides.
+	// ScopeRegion counts in this region only and is exact.
 	ScopeRegion Scope = iota
-	// ScopeGlobal limits have a ceiling from which the usage of other regions is subtracted.
+	// ScopeGlobal is one limit for all regions together: the known usage of the others is subtracted.
 	ScopeGlobal
 )
 
@@ -85,26 +87,48 @@ type Match struct {
 // Limit is L units per window W. Values of it are immutable once a policy is in
 // force; they are shared between goroutines. The tags are for package region.
 type Limit struct {
-	Name      string        `yaml:"name,required"`
-	Units     int64         `yaml:"units,required"` // L, 1…MaxUnits
-	Window    time.Duration `yaml:"per,required"`   // W, MinWindow…MaxWindow, whole microseconds
-	Algorithm Algorithm     `yaml:"algorithm"`
-	Scope     Scope         `yaml:"scope"`
-	// Burst is how far the level of a GCRA limit may rise, 1…MaxUnits; 0 means
-	// Units. No other algorithm has one.
+	// Name is what answers and metrics call the limit, unique in its policy.
+	Name string `yaml:"name,required"`
+	// Units is how many units any window admits, wherever it begins, `1` to `1099511627776`. A request costs one unit unless
+	// it specifies another cost.
+	//
+	// It is L, 1…MaxUnits.
+	Units int64 `yaml:"units,required"`
+	// Window is the length of the window, 1ms to 744h (31 days). A global window below 2s makes little sense, because what a
+	// region knows of the others is a fraction of a second old.
+	//
+	// It is W, MinWindow…MaxWindow, in whole microseconds.
+	Window time.Duration `yaml:"per,required"`
+	// Algorithm is how the limit counts. Default: `sliding_log`.
+	Algorithm Algorithm `yaml:"algorithm"`
+	// Scope is over what the limit holds. Default: `region`.
+	Scope Scope `yaml:"scope"`
+	// Burst is how many units may come at once, `1` to `1099511627776`, with `algorithm: gcra` alone. Without it: `units`.
+	//
+	// 0 means Units.
 	Burst int64 `yaml:"burst"`
-	// MaxOvershoot bounds what all regions together admit in any window, see Bound; for
-	// global SlidingLog limits alone.
+	// MaxOvershoot is none, or 0% to 1000% with at most two decimals: how far all regions together may exceed a global
+	// `sliding_log` limit, in every window, whatever fails. Default: `none`. `on_store_loss` is then closed unless it is set.
+	//
+	// See Bound.
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
-	Counts       Counts    `yaml:"counts"`
+	// Counts is what the limit counts of a reservation (docs/tokens.md). Default: `requests`.
+	Counts Counts `yaml:"counts"`
 	// HeldFor is the max_ttl of the policy of a limit with CountsTokens: how long a reservation holds units of it at most
 	// that is not extended, under a bound at all. 0 for other limits.
 	HeldFor time.Duration
 	// Refundable is whether AskRefund may take back what was charged. Other regions keep the most that they received of a
 	// global limit's usage, so none of these is.
 	Refundable bool
-	By         []string `yaml:"by"`   // dimensions counted apart, sorted, unique
-	When       []Match  `yaml:"when"` // all must hold, sorted by dimension, unique
+	// By counts each value of these dimensions separately. All requests without a value share one count, so a client gains
+	// nothing by omitting it.
+	//
+	// Sorted and unique.
+	By []string `yaml:"by"`
+	// When limits only requests whose dimensions have exactly these values, such as `{route: login}`.
+	//
+	// Sorted by dimension, and unique.
+	When []Match `yaml:"when"`
 }
 
 // Holds reports whether reservations hold units of the limit until they are settled.

@@ -10,12 +10,11 @@ import (
 type FailMode uint8
 
 const (
-	// FailShare keeps limiting with what this process or region may rightly
-	// claim: its part. It errs towards denying.
+	// FailShare limits to what this process or region can claim for itself, so that the sum of all stays within the limit.
 	FailShare FailMode = iota
-	// FailOpen allows: availability is worth more than the limit.
+	// FailOpen allows what cannot be known to be over the limit: availability is worth more than the limit.
 	FailOpen
-	// FailClosed denies: the limit is worth more than availability.
+	// FailClosed denies, with 503 to callers of the API: the limit is worth more than availability.
 	FailClosed
 )
 
@@ -24,9 +23,9 @@ const (
 type OverloadMode uint8
 
 const (
-	// OverloadShed turns the check away, uncharged: the caller retries.
+	// OverloadShed turns it away: 503 with Retry-After to callers of the API, 429 behind gateways.
 	OverloadShed OverloadMode = iota
-	// OverloadOpen allows it, uncharged: who sends enough load is not limited any more.
+	// OverloadOpen allows it. A client that sends enough load is then not limited any more: only for limits that protect nothing.
 	OverloadOpen
 )
 
@@ -36,28 +35,41 @@ type Enforcement uint8
 const (
 	// Enforce denies what is over the limit.
 	Enforce Enforcement = iota
-	// Observe allows everything and reports what would have been denied. It
-	// charges what it would have admitted, so the figures are those of a canary.
+	// Observe allows everything and reports `would_deny`. It charges what it would have admitted.
 	Observe
 )
 
 // Policy is a named set of limits that are decided together, all or nothing.
 // Values are immutable once in force.
 type Policy struct {
-	Name        string       `yaml:"name,required"`
-	Limits      []Limit      `yaml:"limits,required"`
-	OnPartition FailMode     `yaml:"on_partition"`
-	OnStoreLoss FailMode     `yaml:"on_store_loss"`
-	OnOverload  OverloadMode `yaml:"on_overload"`
-	Enforcement Enforcement  `yaml:"enforcement"`
-	// EnforcePercent is the share of tenants, 0…100 by hash, for which Enforce
-	// is carried out; the others are observed. Negative means all of them.
+	// Name is what `tenants` assigns, unique in the file.
+	Name string `yaml:"name,required"`
+	// Limits are 1 to 16.
+	Limits []Limit `yaml:"limits,required"`
+	// OnPartition is how global limits are decided while other regions cannot be seen: by the region's share, as if unseen
+	// regions were idle (`open`), or not at all (`closed`). Default: `share`.
+	OnPartition FailMode `yaml:"on_partition"`
+	// OnStoreLoss is how all limits are decided while Redis is unavailable: in memory, from what this process knows, or allowing
+	// or denying everything. Without it: share, and closed for a policy with a `max_overshoot`, whose bound the other modes
+	// suspend.
+	OnStoreLoss FailMode `yaml:"on_store_loss"`
+	// OnOverload is what a check gets that Redis is too busy to decide within `--redis-budget`. Default: `shed`. It is charged
+	// in neither case. Reports are always turned away, to be sent again.
+	OnOverload OverloadMode `yaml:"on_overload"`
+	// Enforcement is whether denials are carried out. Default: `enforce`.
+	Enforcement Enforcement `yaml:"enforcement"`
+	// EnforcePercent enforces for that share of tenants, 0% to 100%, selected by hash, and observes the others. Without it:
+	// all are enforced.
+	//
+	// Negative means all of them.
 	EnforcePercent float64 `yaml:"enforce_share"`
-	// MaxTTL is how long a reservation lasts at most that is not renewed, MinTTL…MaxTTL; 0 for a
-	// policy that takes none.
+	// MaxTTL is the longest that a reservation lasts unless it is extended, 1s to 1h. Without it: 2m.
+	//
+	// 0 for a policy that takes none.
 	MaxTTL time.Duration `yaml:"max_ttl"`
-	// MaxHold is the percentage of a limit that one reservation may hold, above 0 to 100; 0 for a
-	// policy that takes none.
+	// MaxHold is what one reservation may hold of a limit that counts tokens, above 0% to 100%. Without it: 100%.
+	//
+	// 0 for a policy that takes none.
 	MaxHold float64 `yaml:"max_hold"`
 }
 

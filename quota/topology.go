@@ -11,8 +11,9 @@ import (
 
 // Tenant is what a topology says of a tenant.
 type Tenant struct {
-	Policy string `yaml:"policy,required"` // names a policy of the topology
-	// Enforcement overrides the policy's when it is not nil.
+	// Policy is the name of one of `policies`.
+	Policy string `yaml:"policy,required"`
+	// Enforcement is in place of that of the policy.
 	Enforcement *Enforcement `yaml:"enforcement"`
 }
 
@@ -22,40 +23,54 @@ const DefaultIPv6Prefix = 64
 
 // ForwardAuth says how a request that a gateway forwards becomes a check.
 type ForwardAuth struct {
+	// Tenant is where the id of the tenant comes from.
 	Tenant TenantSource `yaml:"tenant,required"`
-	// Missing is what becomes of a request without tenant. A duplicated or invalid
-	// header is refused in any case.
+	// Missing is what a request without a tenant gets. Default: `deny`. A duplicated or invalid header is always refused.
 	Missing Missing `yaml:"missing"`
-	// PolicyFrom says where the request has the policy of its tenant; nil: nowhere.
-	PolicyFrom *PolicySource     `yaml:"policy_from"`
-	Dimensions []DimensionSource `yaml:"dimensions"` // sorted by name, unique
-	// TrustedProxies are masked prefixes that may add to X-Forwarded-For; the hops of
-	// others are ignored.
+	// PolicyFrom is where a request has its tenant's policy, which wins over `tenants`. Without it: nowhere. docs/configure.md
+	// shows how to use it.
+	PolicyFrom *PolicySource `yaml:"policy_from"`
+	// Dimensions are by name, each with the source of its value: a header, or the client's address. `route` cannot be among
+	// them, because routes set it.
+	//
+	// Sorted by name, and unique.
+	Dimensions []DimensionSource `yaml:"dimensions"`
+	// TrustedProxies are prefixes of proxies whose X-Forwarded-For is trusted. Without any, the client's address is that of the
+	// direct peer, which is your gateway. Never 0.0.0.0/0: clients could then choose their address.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies"`
-	// IPv6Prefix is the length of the prefix by which IPv6 clients are counted, 32…128;
+	// IPv6Prefix counts clients with IPv6 by a prefix of so many bits, `32` to `128`, because each holds many addresses.
+	// Providers give a customer a /64, a /56 or a /48. Default: `64`.
+	//
 	// 0 means DefaultIPv6Prefix.
 	IPv6Prefix int64 `yaml:"ipv6_prefix"`
-	// Routes are tried in order. The first match sets the dimension RouteDimension;
-	// a request that matches none gets RouteOther.
+	// Routes are tried in order: the first match sets the dimension `route`, and without a match it is `other`. What a server
+	// could read as a route counts as it (docs/gateways.md).
 	Routes []Route `yaml:"routes"`
-	// CaseSensitive makes /Login another path than /login for routes that count. For
-	// those that skip it always is.
+	// CaseSensitive is true if your API serves /Login and /login differently. Default: `false`: routes match in any case, except
+	// those with `skip`.
 	CaseSensitive bool `yaml:"case_sensitive"`
 }
 
 // TenantSource is where the tenant comes from: a header that the gateway overwrites,
 // in canonical form. An address does not say who pays.
 type TenantSource struct {
+	// Header is the header with the tenant's id. The gateway must overwrite it: otherwise clients can choose their tenant.
 	Header string `yaml:"header,required"`
 }
 
 // PolicySource is where a request has the policy of its tenant: exactly one of Header and Metadata, which are trusted as the
 // tenant's header is. An override of the tenant wins over it, and it wins over what the topology says of the tenant.
 type PolicySource struct {
-	Header string `yaml:"header"` // in canonical form
-	// Metadata is a place in Envoy's dynamic metadata, NAMESPACE/KEY/KEY. Only ext_authz over gRPC has it.
+	// Header is the header with the value. The gateway must overwrite it.
+	//
+	// In canonical form.
+	Header string `yaml:"header"`
+	// Metadata is a place in Envoy's dynamic metadata, NAMESPACE/KEY/KEY, in place of a header. Only ext_authz over gRPC has it.
 	Metadata string `yaml:"metadata"`
-	// Policies are the policies of values. nil: each value is the name of a policy. A value without one says nothing.
+	// Policies are the values that count: a list of policies, or a mapping of values to policies. Without it: the names of all
+	// policies. Any other value leaves the tenant what `tenants` says.
+	//
+	// nil: each value is the name of a policy.
 	Policies map[string]string `yaml:"policies"`
 }
 
@@ -63,9 +78,9 @@ type PolicySource struct {
 type Missing string
 
 const (
-	// MissingDeny refuses it; the default.
+	// MissingDeny refuses it with 403.
 	MissingDeny Missing = "deny"
-	// MissingAnonymous counts all such requests as one tenant, AnonymousTenant.
+	// MissingAnonymous counts all such requests as one tenant, `anonymous`.
 	MissingAnonymous Missing = "anonymous"
 )
 
@@ -81,11 +96,15 @@ const (
 // DimensionSource is where the value of a dimension comes from: exactly one of
 // Header and ClientIP.
 type DimensionSource struct {
-	Name     string
-	Header   string `yaml:"header"` // in canonical form
-	ClientIP bool   `yaml:"client_ip"`
-	// Hash replaces the header's value by the first 128 bits of its SHA-256 in hex,
-	// so that a token never reaches a store or a log.
+	Name string
+	// Header is the header with the value.
+	//
+	// In canonical form.
+	Header string `yaml:"header"`
+	// ClientIP takes the client's address, in place of a header.
+	ClientIP bool `yaml:"client_ip"`
+	// Hash stores the first 128 bits of the value's SHA-256, for tokens that must not appear in Redis or in a log. Default:
+	// `false`.
 	Hash bool `yaml:"hash"`
 }
 
@@ -93,7 +112,7 @@ type DimensionSource struct {
 type RedisMode string
 
 const (
-	// RedisStandalone is one server at one address; the default.
+	// RedisStandalone is one server at one address.
 	RedisStandalone RedisMode = "standalone"
 	// RedisSentinel is the primary that the sentinels at the addresses name.
 	RedisSentinel RedisMode = "sentinel"
@@ -103,8 +122,10 @@ const (
 
 // Headers choose the header fields of answers.
 type Headers struct {
+	// Format is which header fields answers have. Default: `draft-11`.
 	Format HeaderFormat `yaml:"format"`
-	XReset XReset       `yaml:"x_reset"`
+	// XReset is what X-RateLimit-Reset counts, with `format: x-ratelimit`. Default: `delta`.
+	XReset XReset `yaml:"x_reset"`
 }
 
 // HeaderFormat is a generation of rate limit header fields. Any other value, "" too,
@@ -112,8 +133,7 @@ type Headers struct {
 type HeaderFormat string
 
 const (
-	// Draft11 emits RateLimit-Policy and RateLimit as lists of all limits, in
-	// the syntax of revision 11 of the IETF draft.
+	// Draft11 emits RateLimit-Policy and RateLimit as lists of all limits, in the syntax of revision 11 of the IETF draft.
 	Draft11 HeaderFormat = "draft-11"
 	// Triplet emits RateLimit-Limit, -Remaining and -Reset of the headline, as
 	// revisions 00–06 had them.
@@ -125,7 +145,7 @@ const (
 	// Anthropic emits anthropic-ratelimit-requests-limit, -remaining and -reset, and the same of tokens, input-tokens
 	// and output-tokens.
 	Anthropic HeaderFormat = "anthropic"
-	// HeadersOff emits none of them; Retry-After stays.
+	// HeadersOff emits none of them; a denial still has Retry-After.
 	HeadersOff HeaderFormat = "off"
 )
 
@@ -133,9 +153,9 @@ const (
 type XReset string
 
 const (
-	// ResetDelta: seconds from now.
+	// ResetDelta counts seconds from now.
 	ResetDelta XReset = "delta"
-	// ResetEpoch: seconds since 1970, by the clock of the region's store.
+	// ResetEpoch counts seconds since 1970, by the clock of the region's Redis.
 	ResetEpoch XReset = "epoch"
 )
 
@@ -171,14 +191,18 @@ func IsLoopback(host string) bool {
 
 // Route names requests by method and path.
 type Route struct {
+	// Name is the value of the dimension `route`, unique in the file; not `other`.
 	Name string `yaml:"name,required"`
-	// Methods are in capitals; none means every method, and GET means HEAD too.
+	// Methods are in capitals. Without any, every method matches; GET means HEAD too.
 	Methods []string `yaml:"methods"`
-	// Path is clean and absolute, "/login", or a prefix, "/search/*", which matches
-	// /search and everything below it.
+	// Path is /login, or a prefix such as /search/* for /search and everything below it. Paths are compared decoded and clean.
 	Path string `yaml:"path,required"`
-	Cost int64  `yaml:"cost"` // 1…MaxUnits; 0 with Skip
-	Skip bool   `yaml:"skip"` // allow the request without counting it
+	// Cost is what a request costs, `1` to `1099511627776` units. Without it: 1.
+	//
+	// 0 with Skip.
+	Cost int64 `yaml:"cost"`
+	// Skip admits a request without counting it. Default: `false`. It excludes `cost`.
+	Skip bool `yaml:"skip"`
 }
 
 // MatchesMethod reports whether the route has a method, which is in capitals.

@@ -245,12 +245,18 @@ func (s *Source) list(v found, dst reflect.Value) {
 
 // concurrent is a limit of kind: concurrent as the file has it.
 type concurrent struct {
-	Name  string        `yaml:"name,required"`
-	Kind  string        `yaml:"kind,required"`
-	Units int64         `yaml:"units,required"`
-	TTL   time.Duration `yaml:"ttl"`
-	By    []string      `yaml:"by"`
-	When  []quota.Match `yaml:"when"`
+	// Name is as of a limit with a window.
+	Name string `yaml:"name,required"`
+	// Kind is `concurrent`.
+	Kind string `yaml:"kind,required"`
+	// Units is how many reservations are open at once, `1` to `10000`, in this region.
+	Units int64 `yaml:"units,required"`
+	// TTL is how long a reservation lasts that does not say, 1s to 1h. Default: `1m`.
+	TTL time.Duration `yaml:"ttl"`
+	// By is as of a limit with a window.
+	By []string `yaml:"by"`
+	// When is as of a limit with a window.
+	When []quota.Match `yaml:"when"`
 }
 
 // limit decodes a limit: one with a window, or one of kind: concurrent, which has other fields.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/golden"
 )
 
 func replaced(t *testing.T, src, old, with string) string {
@@ -133,7 +134,7 @@ func TestHashFollowsTheOrderThatDecides(t *testing.T) {
 // would take each other for drifted.
 func TestHashIsStable(t *testing.T) {
 	top := parse(t, string(read(t, "testdata/full.yaml")))
-	golden(t, "testdata/full.hash", top.Hash()+"\n")
+	golden.Compare(t, "full.hash", top.Hash()+"\n")
 	if a, b := region.Default().Hash(), region.Default().Hash(); a != b {
 		t.Errorf("one file, two hashes: %s, %s", a, b)
 	}

@@ -2,7 +2,6 @@ package region_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -16,9 +15,8 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata/topology is one way of being wrong, or of being warned,
 // and the text beside it is the whole output of `regiond validate`.
@@ -33,7 +31,7 @@ func TestEveryMistakeHasItsMessage(t *testing.T) {
 			if got == "" {
 				t.Fatal("nothing is wrong with it and nothing is warned of")
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".txt", got)
+			golden.Compare(t, "topology/"+strings.TrimSuffix(filepath.Base(file), ".yaml")+".txt", got)
 		})
 	}
 }
@@ -54,18 +52,6 @@ func report(t *testing.T, file string) string {
 		fmt.Fprintln(&b, "warning: "+w.Text(filepath.Base(file)))
 	}
 	return b.String()
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(string(read(t, file)), got); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
-	}
 }
 
 func read(t testing.TB, file string) []byte {

@@ -11,15 +11,23 @@ import (
 
 // RLS is what Envoy's rate limit service answers by.
 type RLS struct {
-	Domains []Domain `yaml:"domains"` // sorted by name
-	Compat  Compat   `yaml:"compat"`
+	// Domains are by the name that their files have as `domain`. Files are reloaded like topology.yaml.
+	//
+	// They are sorted by name.
+	Domains []Domain `yaml:"domains"`
+	// Compat is true, or a mapping of addresses, for the listeners that the image of envoyproxy/ratelimit has, in every region,
+	// for scripts and probes. Default: `false`. Callers are those of `access`.
+	Compat Compat `yaml:"compat"`
 }
 
 // Compat are the listeners that the image of envoyproxy/ratelimit has. In topology.yaml it is true, or a mapping of those that
 // are elsewhere. The zero value has none.
 type Compat struct {
-	HTTP  string `yaml:"http"`
-	GRPC  string `yaml:"grpc"`
+	// HTTP is host:port of /json and /healthcheck. Default: `0.0.0.0:8080`.
+	HTTP string `yaml:"http"`
+	// GRPC is host:port of the rate limit service. Default: `0.0.0.0:8081`.
+	GRPC string `yaml:"grpc"`
+	// Debug is host:port of /rlconfig. Default: `0.0.0.0:6070`.
 	Debug string `yaml:"debug"`
 }
 
@@ -55,24 +63,40 @@ type Files []string
 
 // Domain is one domain of Envoy's rate limit service: files of envoyproxy/ratelimit, and how it is counted.
 type Domain struct {
-	Name  string // of the file's own `domain`
-	At    string // the pointer to it in topology.yaml
-	Files Files  `yaml:"file,required"` // paths, from the folder of topology.yaml
-	// Scope is that of all its limits.
+	Name string // of the file's own `domain`
+	At   string // the pointer to it in topology.yaml
+	// Files are the path of the file, from the folder of topology.yaml, or a list of paths: each file then has some of the
+	// domain's descriptors.
+	Files Files `yaml:"file,required"`
+	// Scope is that of all its limits. Default: `region`.
 	Scope quota.Scope `yaml:"scope"`
-	// Tenant are keys of descriptors: the first one that a descriptor has says whose it is.
-	Tenant       []string           `yaml:"tenant"`
-	Charge       Charge             `yaml:"charge"`
-	Overrides    bool               `yaml:"overrides"`        // whether a limit in a request counts
-	Refunds      bool               `yaml:"refunds"`          // whether is_negative_hits takes back what was charged
-	Metadata     bool               `yaml:"dynamic_metadata"` // whether answers repeat the request in their metadata
-	OnPartition  quota.FailMode     `yaml:"on_partition"`
-	OnStoreLoss  quota.FailMode     `yaml:"on_store_loss"`
-	OnOverload   quota.OverloadMode `yaml:"on_overload"`
-	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
-	// MaxTTL and MaxHold are those of its reservations, as of quota.Policy; 0 for a domain that takes none.
-	MaxTTL  time.Duration `yaml:"max_ttl"`
-	MaxHold float64       `yaml:"max_hold"`
+	// Tenant are keys of descriptors: the first that a descriptor has says whose it is. Without any, it is the domain's.
+	// Descriptors of one tenant are decided together.
+	Tenant []string `yaml:"tenant"`
+	// Charge says which requests are charged. Default: `weighted`. docs/coming-from.md compares them.
+	Charge Charge `yaml:"charge"`
+	// Overrides is whether a limit in a request counts, in its region. Default: `false`.
+	Overrides bool `yaml:"overrides"`
+	// Refunds is whether is_negative_hits takes hits back, with `scope: region` alone. Default: `false`, which refuses it.
+	Refunds bool `yaml:"refunds"`
+	// Metadata is whether the metadata of answers has domain, descriptors, hitsAddend and quotaModeEnabled, as
+	// envoyproxy/ratelimit's. Default: `false`.
+	Metadata bool `yaml:"dynamic_metadata"`
+	// OnPartition is as of a policy. Default: `share`.
+	OnPartition quota.FailMode `yaml:"on_partition"`
+	// OnStoreLoss is as of a policy. Without it: share, and closed with `max_overshoot`.
+	OnStoreLoss quota.FailMode `yaml:"on_store_loss"`
+	// OnOverload is as of a policy. Default: `shed`.
+	OnOverload quota.OverloadMode `yaml:"on_overload"`
+	// MaxOvershoot is as of a limit, for all limits of the domain. Default: `none`.
+	MaxOvershoot quota.Overshoot `yaml:"max_overshoot"`
+	// MaxTTL is as of a policy, 1s to 1h. With it the domain takes reservations over Kuadrant's service, and its limits count
+	// tokens (docs/tokens.md).
+	//
+	// 0 for a domain that takes none.
+	MaxTTL time.Duration `yaml:"max_ttl"`
+	// MaxHold is as of a policy, above 0% to 100%, and needs `max_ttl`. Without it a reservation may hold 100%.
+	MaxHold float64 `yaml:"max_hold"`
 
 	// Rules are what is in the files. nil until package rls has read them.
 	Rules Rules
@@ -101,7 +125,7 @@ type Rules interface {
 type Charge uint8
 
 const (
-	// ChargeWeighted charges what is admitted, and a descriptor that names its own cost whatever is left.
+	// ChargeWeighted charges what is admitted; a descriptor that names its own cost is charged whatever is left.
 	ChargeWeighted Charge = iota
 	// ChargeAdmitted charges what is admitted.
 	ChargeAdmitted

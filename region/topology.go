@@ -35,91 +35,154 @@ const (
 // Topology is one topology.yaml, the same for all regions. One from Parse obeys
 // every rule of Validate. It is immutable once in force and shared between
 // goroutines.
+//
+// The first paragraph of a comment of a field, here and in the types below, is what docs/topology.md and the JSON Schema
+// say of its key. They take "Default: `…`." and "`…` to `…`." from it; the tests hold both against Parse.
 type Topology struct {
-	// Cluster separates deployments that can reach each other; a valid name or "".
+	// Cluster is a name that separates two deployments that can reach each other, such as prod and staging on one network.
 	Cluster string `yaml:"cluster"`
-	// Revision numbers the regions and weights: a change of them needs a higher one.
-	// 0…MaxRevision, 0 when absent.
+	// Revision numbers the regions and their weights, `0` to `1000000000000`. Default: `0`. Raise it whenever you change them.
+	// Each region keeps the revision in force in its Redis. It refuses a lower one, and other regions or weights under the
+	// same one, at the start and at a reload. So an old file cannot come back by mistake, and a restart during an outage does
+	// not take a share that others still use.
 	Revision int64 `yaml:"revision"`
-	// Regions are in the order of the file; 1…MaxRegions.
+	// Regions are 1 to 100. Each decides by itself. Their order and weights must be the same in all regions, because they
+	// determine the shares of global limits.
 	Regions []Region `yaml:"regions,required"`
-	// Policies are in the order of the file, with unique names. By and When of their
-	// limits are sorted.
+	// Policies are named sets of limits, which `tenants` assigns. All limits of a policy are decided together: a request is
+	// charged to all of them or to none, and a denied request is not charged.
+	//
+	// They are in the order of the file, with unique names. By and When of their limits are sorted.
 	Policies []quota.Policy `yaml:"policies,required"`
-	Tenants  Tenants        `yaml:"tenants,required"`
-	// MaxUnknown is how many partitions of unlisted tenants may be live at once.
+	// Tenants maps the id of each tenant to what it gets. The entry `default` applies to all that are not listed, each counted
+	// separately; without it other tenants are refused. An id has 1 to 256 printable ASCII characters without space or braces.
+	Tenants Tenants `yaml:"tenants,required"`
+	// MaxUnknown is how many partitions of unlisted tenants may be live at once, for each process of a region, `0` to
+	// `100000000`. Default: `100000`. Those beyond share one count, which is logged and exported. A partition is live as long
+	// as its keys are in Redis, so this bounds what invented ids can make Redis hold. A restarted process counts anew.
 	MaxUnknown int64 `yaml:"max_unknown"`
-	// MaxValues is how many values of a dimension may have partitions of their own at once,
-	// for each listed tenant.
+	// MaxValues is how many values of a dimension have counts of their own, for each listed tenant and each process of a
+	// region, `1` to `100000000`. Default: `100000`. Values beyond share one count until another has not been used for a
+	// while. A value keeps its place for as long as its keys are in Redis, at most twice as long. `by: [user, ip]` counts pairs.
 	MaxValues int64 `yaml:"max_values"`
-	// MaxOverride is how many times the units of a limit an override may give a tenant; 0 means DefaultMaxOverride.
+	// MaxOverride is how many times the units of a limit an override (`regiond limits set`) may give a tenant, 1x to 1000x.
+	// Default: `10x`. With 1x limits can only be lowered.
+	//
+	// 0 means DefaultMaxOverride.
 	MaxOverride quota.Times `yaml:"max_override"`
-	// ShareTop is whether processes send each other, sealed, whom they denied and who used most.
-	ShareTop    bool               `yaml:"share_top"`
-	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"` // nil: forwarded requests are refused
-	Headers     quota.Headers      `yaml:"headers"`
-	Access      Access             `yaml:"access"`
-	LogLevel    slog.Level         `yaml:"log_level"` // the least severe level that is logged
-	RLS         RLS                `yaml:"rls"`
+	// ShareTop is whether processes send each other, sealed under the shared key, the tenants and values that they denied most
+	// and that used most, so that `regiond top --scope global` adds them up. Default: `true`. With false no name leaves its
+	// process.
+	ShareTop bool `yaml:"share_top"`
+	// ForwardAuth is how a request that a gateway forwards becomes a check. Without it such requests are refused with 403.
+	ForwardAuth *quota.ForwardAuth `yaml:"forward_auth"`
+	// Headers are how responses describe the limits to customers.
+	Headers quota.Headers `yaml:"headers"`
+	// Access is how callers authenticate. A check whose key is absent is not made.
+	Access Access `yaml:"access"`
+	// LogLevel is the least severe level that is logged. Default: `info`. A reload applies it.
+	LogLevel slog.Level `yaml:"log_level"`
+	// RLS is what the listener `grpc` answers by: files of envoyproxy/ratelimit, unmodified.
+	RLS RLS `yaml:"rls"`
 }
 
 // Region is one region: its processes share a store and make their own decisions.
 type Region struct {
-	Name   string  `yaml:"name,required"`
-	Weight int64   `yaml:"weight"`        // relative to the other regions', 1…MaxWeight
-	HTTP   string  `yaml:"http,required"` // listener of the API, host:port; port 0 means any free one
-	GRPC   string  `yaml:"grpc"`          // listener of Envoy's rate limit service, the same; "": none
-	Admin  string  `yaml:"admin"`         // admin listener, the same
-	Gossip *Gossip `yaml:"gossip"`        // nil: none
-	Redis  Redis   `yaml:"redis"`
-	NATS   NATS    `yaml:"nats"`
+	// Name is what `--region` selects. It has a-z, 0-9, _ and -, at most 63 characters, as all names of this file.
+	Name string `yaml:"name,required"`
+	// Weight is this region's share of each global limit while it cannot see the other regions, relative to their weights,
+	// `1` to `1000000`. Default: `1`. With weights 2, 1 and 1 a limit of 600 is divided into 300, 150 and 150. Give regions
+	// with more traffic more.
+	Weight int64 `yaml:"weight"`
+	// HTTP is host:port of the API for gateways. 0.0.0.0 is every interface; port 0 is any free port. Every client that
+	// reaches it can spend a tenant's quota: keep it on a private network, or set `access`.
+	HTTP string `yaml:"http,required"`
+	// GRPC is host:port of a listener for Envoy's rate limit service and ext_authz, with the certificate and the callers of
+	// `access`. Without it there is none.
+	GRPC string `yaml:"grpc"`
+	// Admin is host:port of metrics, health, profiles, overrides and the deletion of usage. Default: `127.0.0.1:9090`, which
+	// this host alone reaches.
+	Admin string `yaml:"admin"`
+	// Gossip is how processes find each other. It also distinguishes a dead process from one that only NATS has lost. Further
+	// processes of the region take their own address with `--gossip`.
+	Gossip *Gossip `yaml:"gossip"`
+	// Redis is where this region counts. Decisions are exact because one script makes them there. Each region needs its own.
+	// Without it, as with `{embedded: true}`, usage is kept in the memory of the process, for this process only.
+	Redis Redis `yaml:"redis"`
+	// NATS is the bus on which regions exchange usage. Without it, as with `{embedded: true}`, a server runs inside the
+	// process, connected to its peers by gateways. A region that no bus connects to the others is limited to its share of each
+	// global limit.
+	NATS NATS `yaml:"nats"`
 }
 
 // Gossip is how a region's processes are found by the others.
 type Gossip struct {
-	Bind      string `yaml:"bind,required"`      // host:port
-	Advertise string `yaml:"advertise,required"` // host:port that the other regions can reach
-	KeyFile   string `yaml:"key_file"`           // path; "": not encrypted
+	// Bind is host:port to listen on, TCP and UDP.
+	Bind string `yaml:"bind,required"`
+	// Advertise is host:port by which other regions reach it, unique in the file.
+	Advertise string `yaml:"advertise,required"`
+	// KeyFile is the path of the shared key, one line of base64 (`openssl rand -base64 32`), the same in all regions or in
+	// none. It encrypts gossip and authenticates what regions send each other. Without it gossip and an embedded NATS server
+	// listen on 127.0.0.1 only, and no limit of several regions may have `max_overshoot`. docs/operate.md says how to
+	// replace it.
+	KeyFile string `yaml:"key_file"`
 }
 
 // Redis is the region's store. Embedded, which is also the meaning of an absent
 // field, keeps usage in the memory of the process.
 type Redis struct {
-	Embedded     bool            `yaml:"embedded"`
-	Addrs        []string        `yaml:"addrs"` // host:port; of the sentinels in RedisSentinel, of any nodes in RedisCluster
-	Mode         quota.RedisMode `yaml:"mode"`
-	Master       string          `yaml:"master"` // the primary's name with sentinels
-	Username     string          `yaml:"username"`
-	PasswordFile string          `yaml:"password_file"`
-	TLS          *TLS            `yaml:"tls"` // nil: not encrypted
+	// Embedded keeps usage in the memory of the process, which forgets it at its end. It excludes all other keys.
+	Embedded bool `yaml:"embedded"`
+	// Addrs are host:port: one for standalone, any nodes of a cluster, or the sentinels.
+	Addrs []string `yaml:"addrs"`
+	// Mode is how the servers belong together. Default: `standalone`.
+	Mode quota.RedisMode `yaml:"mode"`
+	// Master is the name of the primary, with `mode: sentinel`.
+	Master string `yaml:"master"`
+	// Username is the user at Redis, and needs `password_file`. deploy/redis.acl lists the commands that it needs.
+	Username string `yaml:"username"`
+	// PasswordFile is the path of a file with the password.
+	PasswordFile string `yaml:"password_file"`
+	// TLS encrypts. `{}` trusts the system's roots.
+	TLS *TLS `yaml:"tls"`
 
-	SentinelUsername     string `yaml:"sentinel_username"`
+	// SentinelUsername is the user at the sentinels, if they require one.
+	SentinelUsername string `yaml:"sentinel_username"`
+	// SentinelPasswordFile is the path of a file with that user's password.
 	SentinelPasswordFile string `yaml:"sentinel_password_file"`
 }
 
 // NATS is the bus between regions. Embedded, which is also the meaning of an
 // absent field, runs a server inside the process.
 type NATS struct {
+	// Embedded runs a server inside the process. It excludes `urls` and the keys of a user.
 	Embedded bool `yaml:"embedded"`
-	// Gateway is host:port where embedded servers of other regions connect. The
-	// default is the advertised gossip host and the port after gossip's, or "".
-	Gateway   string   `yaml:"gateway"`
-	URLs      []string `yaml:"urls"`
-	CredsFile string   `yaml:"creds_file"` // path; instead of Username
-	// Username and PasswordFile, a path, come together.
-	Username     string `yaml:"username"`
+	// Gateway is host:port where embedded servers of other regions connect. Without it, it is the host that gossip advertises
+	// and the port after gossip's.
+	Gateway string `yaml:"gateway"`
+	// URLs are `nats://host:4222`, one or more, of one server or cluster. Credentials in a URL are refused. examples/nats has
+	// a configuration for your own servers.
+	URLs []string `yaml:"urls"`
+	// CredsFile is the path of NATS credentials, in place of `username`.
+	CredsFile string `yaml:"creds_file"`
+	// Username is this region's user at its NATS, and needs `password_file`.
+	Username string `yaml:"username"`
+	// PasswordFile is the path of a file with that user's password.
 	PasswordFile string `yaml:"password_file"`
-	// TLS is nil to do as the URLs say. Of an embedded server it is that of gateways, with
-	// all three files; nil derives their certificates from the shared key.
+	// TLS encrypts; without it the URLs decide. Of an embedded server it is that of gateways on both sides, with all three
+	// files; without it their certificates are derived from the shared key.
 	TLS *TLS `yaml:"tls"`
 }
 
 // TLS holds paths of PEM files. Without CAFile the system's roots are used; with
 // CertFile comes KeyFile.
 type TLS struct {
-	CAFile   string `yaml:"ca_file"`
+	// CAFile is the path of the PEM authorities that are trusted. Without it those of the system are.
+	CAFile string `yaml:"ca_file"`
+	// CertFile is the path of our own PEM certificate, and needs `key_file`.
 	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
+	// KeyFile is the path of its PEM key.
+	KeyFile string `yaml:"key_file"`
 }
 
 // Tenants are the listed tenants, and the policy of all others.
@@ -135,23 +198,36 @@ const DefaultTenant = "default"
 
 // Access is how callers authenticate. Every *File is a path; "" requires nothing.
 type Access struct {
-	TokensFile      string `yaml:"tokens_file"`       // lines "name sha256", for the API
-	CertFile        string `yaml:"cert_file"`         // PEM, the API's own certificate: it then speaks TLS
-	KeyFile         string `yaml:"key_file"`          // PEM, its key
-	ClientCAFile    string `yaml:"client_ca_file"`    // PEM, signs client certificates for the API
-	AdminTokensFile string `yaml:"admin_tokens_file"` // lines "name sha256", for the admin listener
-	// ClientNames are the common names and DNS names of client certificates that may call
-	// the API; none means all that ClientCAFile has signed.
+	// TokensFile is the path of the bearer tokens for `http`, a line for each:
+	// `name sha256 [scopes=check,report,usage] [tenants=acme,globex]`. Scopes are check, report, usage, explain (`?explain=1`),
+	// admin (the admin listener), metrics (of it /metrics alone) and limits (of it /v1/overrides alone); without any the first
+	// three. With tenants the token serves for these only.
+	TokensFile string `yaml:"tokens_file"`
+	// CertFile is the path of the PEM certificate of `http`, which then speaks TLS. It needs `key_file`.
+	CertFile string `yaml:"cert_file"`
+	// KeyFile is the path of its PEM key.
+	KeyFile string `yaml:"key_file"`
+	// ClientCAFile is the path of a PEM authority. A client certificate signed by it is accepted in place of a token, with the
+	// scopes check, report and usage. It needs `cert_file`.
+	ClientCAFile string `yaml:"client_ca_file"`
+	// AdminTokensFile is the path of the tokens for `admin`: the same lines, with scope admin where none is given. /healthz and
+	// /readyz need no token.
+	AdminTokensFile string `yaml:"admin_tokens_file"`
+	// ClientNames are the common names and DNS names of client certificates that are accepted; without any, all that
+	// `client_ca_file` has signed.
 	ClientNames []string `yaml:"client_names"`
-	// AdminCertFile and AdminKeyFile are CertFile and KeyFile of the admin listener.
+	// AdminCertFile is the path of the PEM certificate of `admin`, which then speaks TLS. It needs `admin_key_file`.
 	AdminCertFile string `yaml:"admin_cert_file"`
-	AdminKeyFile  string `yaml:"admin_key_file"`
-	// AdminClientCAFile signs client certificates for the admin listener, of which those
-	// with one of AdminClientNames are accepted. There are both or none.
-	AdminClientCAFile string   `yaml:"admin_client_ca_file"`
-	AdminClientNames  []string `yaml:"admin_client_names"`
-	// AllowedHosts are names by which callers may call the admin listener, and the API's
-	// where that is on loopback, besides addresses and loopback names. In lower case.
+	// AdminKeyFile is the path of its PEM key.
+	AdminKeyFile string `yaml:"admin_key_file"`
+	// AdminClientCAFile is the path of a PEM authority. A client certificate signed by it, with one of `admin_client_names`, is
+	// accepted on `admin` in place of a token. Both keys are set, or none.
+	AdminClientCAFile string `yaml:"admin_client_ca_file"`
+	// AdminClientNames are the common names and DNS names of these certificates.
+	AdminClientNames []string `yaml:"admin_client_names"`
+	// AllowedHosts are names by which browsers and tools may call `admin`, and `http` where that is on loopback, in lower case.
+	// Without any, these answer under localhost, IP addresses and the name that they listen on; forward-auth, health and
+	// /metrics under any name.
 	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 

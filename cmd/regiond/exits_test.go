@@ -50,6 +50,7 @@ func TestExitCodes(t *testing.T) {
 		"healthcheck --timeout soon",
 		"validate -h", "validate VALID", "validate -o json VALID", "validate VALID -o xml", "validate a b",
 		"validate DIR/absent", "validate BROKEN", "validate -o json BROKEN", "validate --region nowhere VALID",
+		"schema", "schema -h", "schema now",
 		"demo -h", "demo now", "demo ct", "demo --port 0", "demo --port x", "demo --log DIR/absent/log", "demo cut",
 		"demo heal", "demo cut a b", "demo cut eu-west --port 1", "demo heal eu-west --port 1",
 		"demo heal eu-west --quiet",

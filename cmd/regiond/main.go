@@ -32,6 +32,6 @@ func (silence) Printf(context.Context, string, ...any) {}
 // program is regiond with all of its commands.
 func program() *cobra.Command {
 	b := cli.ReadBuild(version)
-	return cli.New(b, serve(b), demo.Command(demoNode(b)), cli.Validate(daemon.CheckFiles), cli.Check(), cli.Explain(),
+	return cli.New(b, serve(b), demo.Command(demoNode(b)), cli.Validate(daemon.CheckFiles), cli.Schema(), cli.Check(), cli.Explain(),
 		cli.Regions(), cli.Limits(), cli.Top(), cli.Bench(), cli.Healthcheck(), b.Command())
 }
