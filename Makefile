@@ -77,9 +77,9 @@ foreign: ## check deploy/, docker-compose.multi.yml and rate limit files with ot
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) -p 1 -run '$(ALONE)' ./examples/...
 	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
 
-screenshot: ## take docs/page.png, the README's picture of the page; needs chromium
+screenshot: ## take docs/page.png and page-dark.png, the pictures of the page; needs chromium
 	scripts/test-deps
-	SCREENSHOT=$(CURDIR)/docs/page.png go test -C test/foreign -count=1 -run 'TestScreenshot$$' -v .
+	SCREENSHOT=$(CURDIR)/docs go test -C test/foreign -count=1 -run 'TestScreenshot$$' -v .
 
 mutants: $(GREMLINS) ## change the code in small ways and count what no test notices, for half an hour; ARGS="-seed 7 -only quota -for 3m"
 	scripts/test-deps

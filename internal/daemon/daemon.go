@@ -425,13 +425,8 @@ func (d *Daemon) GRPCAddr() net.Addr {
 // AdminAddr is the address of the admin listener.
 func (d *Daemon) AdminAddr() net.Addr { return d.adminAt.Addr() }
 
-// Outcomes are how many requests this process has allowed and denied; what it shed is neither.
-func (d *Daemon) Outcomes() (allowed, denied int64) {
-	for _, o := range d.limiter.Outcomes() {
-		allowed, denied = allowed+o.Allowed, denied+o.Denied
-	}
-	return allowed, denied
-}
+// Outcomes are how many requests of each policy this process has allowed and denied; what it shed is neither.
+func (d *Daemon) Outcomes() map[string]limiter.Outcomes { return d.limiter.Outcomes() }
 
 // Peek returns what a request would get. It spends nothing and is not counted.
 func (d *Daemon) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {

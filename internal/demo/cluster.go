@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"github.com/oklog/run"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 	meshsync "github.com/regiond/regiond/sync"
@@ -28,7 +29,7 @@ type Node interface {
 	Close() error                                            // of one that never ran
 	DataAddr() net.Addr
 	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
-	Outcomes() (allowed, denied int64)
+	Outcomes() map[string]limiter.Outcomes // by policy
 }
 
 // NewNode builds a node that talks to the others through the given bus and transport only.

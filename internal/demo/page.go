@@ -67,18 +67,24 @@ type PageState struct {
 
 // PageSite is what one region knows.
 type PageSite struct {
-	Region  string            `json:"region"`
-	Cut     bool              `json:"cut"`
-	Mode    string            `json:"mode"`
-	Reason  string            `json:"reason,omitempty"`
-	Allowed int64             `json:"allowed"` // in the last second
-	Denied  int64             `json:"denied"`
-	Units   int64             `json:"units"`   // of the estimated limit, by which this region goes now
-	Used    int64             `json:"used"`    // of the estimated limit in its window, by this region
-	Ceiling int64             `json:"ceiling"` // what this region may use of it now
-	Strict  int64             `json:"strict"`  // used of the strict limit
-	Bound   *quota.BoundTerms `json:"bound,omitempty"`
-	Fresh   []string          `json:"-"` // regions that it counts on
+	Region      string            `json:"region"`
+	Cut         bool              `json:"cut"`
+	Mode        string            `json:"mode"`
+	Reason      string            `json:"reason,omitempty"`
+	Asked       Asked             `json:"asked"`        // of the estimated limit
+	StrictAsked Asked             `json:"strict_asked"` // and of the strict one
+	Units       int64             `json:"units"`        // of the estimated limit, by which this region goes now
+	Used        int64             `json:"used"`         // of the estimated limit in its window, by this region
+	Ceiling     int64             `json:"ceiling"`      // what this region may use of it now
+	Strict      int64             `json:"strict"`       // used of the strict limit
+	Bound       *quota.BoundTerms `json:"bound,omitempty"`
+	Fresh       []string          `json:"-"` // regions that it counts on
+}
+
+// Asked is how a region has answered what asked for a limit in the last second, in requests.
+type Asked struct {
+	Allowed int64 `json:"allowed"`
+	Denied  int64 `json:"denied"`
 }
 
 // Most is the most that all regions together have used of each limit in any window that was looked at.

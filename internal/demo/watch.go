@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -17,15 +18,12 @@ import (
 type watcher struct {
 	cluster *cluster
 	table   printer
-	before  []outcomes // one per region
+	before  []map[string]limiter.Outcomes // of each region since it began, by policy
 	most    Most
 }
 
-// outcomes are how many requests a region has allowed and denied since it began.
-type outcomes struct{ allowed, denied int64 }
-
 func newWatcher(c *cluster, out io.Writer) *watcher {
-	return &watcher{cluster: c, table: printer{out: out}, before: make([]outcomes, len(c.nodes))}
+	return &watcher{cluster: c, table: printer{out: out}, before: make([]map[string]limiter.Outcomes, len(c.nodes))}
 }
 
 // run looks until ctx ends, and then prints the table once more.
@@ -65,11 +63,10 @@ func (w *watcher) look(ctx context.Context) (*PageState, error) {
 		if err != nil {
 			return nil, err
 		}
-		var now outcomes
-		now.allowed, now.denied = node.Outcomes()
+		now := node.Outcomes()
 		r := PageSite{
 			Region: c.names[i], Mode: seen.Mode.String(), Reason: seen.Reason.String(), Bound: boundTerms(&strict), Fresh: freshPeers(&seen),
-			Allowed: now.allowed - w.before[i].allowed, Denied: now.denied - w.before[i].denied,
+			Asked: since(w.before[i][seen.Policy], now[seen.Policy]), StrictAsked: since(w.before[i][strict.Policy], now[strict.Policy]),
 		}
 		r.Used, r.Ceiling = Meter(&seen)
 		r.Units = unitsOf(&seen)
@@ -81,6 +78,10 @@ func (w *watcher) look(ctx context.Context) (*PageState, error) {
 	w.most = Most{max(w.most.Estimated, used), max(w.most.Strict, usedStrict)}
 	s.Most = w.most
 	return s, nil
+}
+
+func since(before, now limiter.Outcomes) Asked {
+	return Asked{Allowed: now.Allowed - before.Allowed, Denied: now.Denied - before.Denied}
 }
 
 // freshPeers are the regions on whose reports a decision counted.

@@ -31,9 +31,10 @@ func TestPageOfABurntShare(t *testing.T) {
 			report.Bounds = []status.Bound{{Policy: "standard", Name: "login", Reason: quota.ReasonBoundBurnt, Until: &until, LeftMS: leftMS, Text: text}}
 			bound.Binds = "burnt"
 		}
+		asked := map[string]int{"allowed": 4, "denied": 2}
 		return page.Sample{Regions: report, Demo: map[string]any{ // as internal/demo's PageState
 			"units": 100, "window_ms": 10_000, "demand": 12, "max_demand": 60, "cut": []string{}, "most": map[string]int{"estimated": 0, "strict": 0},
-			"regions": []map[string]any{{"region": "eu-west", "mode": "global", "allowed": 4, "denied": 2, "used": 10, "ceiling": 50, "strict": 10, "bound": bound}},
+			"regions": []map[string]any{{"region": "eu-west", "mode": "global", "asked": asked, "strict_asked": asked, "used": 10, "ceiling": 50, "strict": 10, "bound": bound}},
 		}}
 	}
 	f := &figures{now: sample(90_000), top: map[string]any{}}

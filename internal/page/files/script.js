@@ -126,34 +126,42 @@ function rows(table, items, key, cells) {
 function meter(id, title, text) {
   const box = element("div", "meter");
   box.id = id;
-  const svg = shape("svg", { role: "img" });
-  box.append(element("h3", "", title), element("p", "figure"), svg, element("p", "quiet", text));
+  box.append(element("h3", "", title), element("p", "figure"), shape("svg", { role: "img", class: "bar" }), element("p", "legend parts"), element("div", "line"), element("p", "quiet", text));
   $("meters").append(box);
   return box;
 }
+
+// stripes is the pattern of a region's colour, so that the colours are told apart by who cannot see them.
+const stripes = (i) => (i % 3 === 0 ? "none" : "url(#p" + (i % 3) + ")");
 
 function drawMeter(box, parts, names, limit, most) {
   const total = parts.reduce((a, b) => a + b, 0);
   const figure = box.querySelector(".figure");
   const value = element("span", total > limit ? "exceeded" : "", number(total));
-  figure.replaceChildren(value, element("small", "", " of " + number(limit) + " now, at most " + number(most) + " so far"));
+  figure.replaceChildren(value, element("small", "", " of " + number(limit) + " now, peak " + number(most)));
   const svg = box.querySelector("svg");
   svg.setAttribute("aria-label", parts.map((n, i) => names[i] + " " + n).join(", ") + ", together " + total + " of " + limit);
   const width = svg.clientWidth || 400;
   const scale = width / (limit * 1.5);
+  const legend = box.querySelector(".parts");
   if (!svg.firstChild) {
     svg.append(shape("rect", { class: "track", x: 0, y: 8, height: 20, rx: 4 }));
-    parts.forEach((_, i) => svg.append(shape("rect", { class: "r" + i, y: 8, height: 20 })));
+    parts.forEach((_, i) => {
+      svg.append(shape("rect", { class: "r" + i, y: 8, height: 20 }), shape("rect", { fill: stripes(i), y: 8, height: 20 }));
+      legend.append(element("span", "key k" + i), element("span", "part"));
+    });
     svg.append(shape("line", { class: "limit", y1: 2, y2: 34 }), shape("text", { y: 43, "text-anchor": "middle" }));
   }
   svg.setAttribute("viewBox", "0 0 " + width + " 44");
   svg.children[0].setAttribute("width", width);
   let x = 0;
   parts.forEach((n, i) => {
-    const r = svg.children[i + 1];
     const w = Math.min(n * scale, Math.max(0, width - x));
-    r.setAttribute("x", x);
-    r.setAttribute("width", Math.max(0, w - (w > 2 ? 1 : 0)));
+    for (const r of [svg.children[2 * i + 1], svg.children[2 * i + 2]]) {
+      r.setAttribute("x", x);
+      r.setAttribute("width", Math.max(0, w - (w > 2 ? 1 : 0)));
+    }
+    set(legend.children[2 * i + 1], names[i] + " " + number(n));
     x += w;
   });
   const line = svg.querySelector("line");
@@ -162,6 +170,45 @@ function drawMeter(box, parts, names, limit, most) {
   const label = svg.querySelector("text");
   label.setAttribute("x", limit * scale);
   set(label, "limit " + number(limit));
+}
+
+// A line is what was used of a limit in its window, second by second: {key: Map(second → {used, limit, ceiling, denied})}.
+const lines = new Map();
+const lineSeconds = 120;
+
+// addPoint notes the newest second of a line.
+function addPoint(key, at, point) {
+  const points = lines.get(key) || new Map();
+  lines.set(key, points);
+  const second = Math.floor(at / 1000);
+  points.set(second, point);
+  for (const old of points.keys()) if (old <= second - lineSeconds || old > second) points.delete(old);
+}
+
+// drawLine draws what is known of a line, which grows until it is two minutes long. Above is what was used, with the limit and
+// this region's ceiling; below are marks of denials.
+function drawLine(box, key, what) {
+  const points = [...(lines.get(key) || new Map())].sort(([a], [b]) => a - b);
+  if (points.length === 0 || !box.clientWidth) return;
+  const width = box.clientWidth, height = 132, bottom = height - 30;
+  const last = points[points.length - 1][0], spread = Math.max(30, last - points[0][0]);
+  const newest = points[points.length - 1][1];
+  const most = Math.max(newest.limit * 1.2, ...points.map(([, p]) => Math.max(p.used, p.limit)));
+  const x = (second) => (left + (width - left - 2) * (1 - (last - second) / spread)).toFixed(1);
+  const y = (v) => (bottom - (v / most) * (bottom - 8)).toFixed(1);
+  const path = (value) => points.filter(([, p]) => p[value] !== undefined).map(([second, p], i) => (i ? "L" : "M") + x(second) + " " + y(p[value])).join("");
+  const svg = shape("svg", { viewBox: "0 0 " + width + " " + height, role: "img" });
+  const denied = points.reduce((sum, [, p]) => sum + p.denied, 0), peak = Math.max(...points.map(([, p]) => p.used));
+  svg.setAttribute("aria-label", what + " in the last " + (last - points[0][0] + 1) + " seconds: used " + number(newest.used) + " now, peak " + number(peak) + ", limit " + number(newest.limit) + ", " + number(denied) + " denied");
+  svg.append(shape("line", { class: "grid", x1: left, x2: width, y1: bottom, y2: bottom }), shape("text", { x: left - 8, y: bottom, "text-anchor": "end" }, "0"));
+  svg.append(shape("path", { class: "top", d: path("limit") }), shape("text", { x: left - 8, y: Number(y(newest.limit)) + 4, "text-anchor": "end" }, number(newest.limit)));
+  if (newest.ceiling !== undefined) svg.append(shape("path", { class: "ceiling", d: path("ceiling") }));
+  svg.append(shape("path", { class: "used", d: path("used") }));
+  let marks = "";
+  for (const [second, p] of points) if (p.denied > 0) marks += "M" + x(second) + " " + (bottom + 3) + "V" + (bottom + 3 + Math.min(10, 3 + p.denied));
+  if (marks) svg.append(shape("path", { class: "denial", d: marks }));
+  svg.append(shape("text", { x: left, y: height - 3 }, (last - points[0][0] >= 30 ? last - points[0][0] : 30) + " s ago"), shape("text", { x: width - 2, y: height - 3, "text-anchor": "end" }, "now"));
+  box.replaceChildren(svg);
 }
 
 // control works one of the demo's controls, and reports whether it did.
@@ -179,32 +226,90 @@ async function control(path) {
 
 let demandAt = 0; // when the slider was moved last
 
-function buildSite(region) {
+function buildSite(region, i) {
   const box = element("article", "site");
   box.id = "site-" + region;
-  const head = element("div", "head");
-  head.append(element("h3", "", region), element("span", "pill mode"));
-  const list = element("dl");
-  for (const [name, text] of [["limit", "estimated: the limit"], ["rate", "allowed and denied a second"], ["estimated", "estimated: used, may use"], ["strict", "strict: used, may use"], ["loans", "lent, borrowed"]]) {
-    list.append(element("dt", "", text), element("dd", name));
+  const head = element("div", "head"), name = element("h3");
+  name.append(element("span", "key k" + (i % 3)), document.createTextNode(region));
+  head.append(name, element("span", "pill mode"));
+  box.append(head, element("p", "why"));
+  for (const [kind, title] of [["estimated", "Estimated"], ["strict", "Strict"]]) {
+    const part = element("div", "holding " + kind);
+    part.append(element("h4", "", title), element("p", "asked"), shape("svg", { role: "img", class: "bar" }), element("p", "terms"));
+    box.append(part);
   }
-  const buttons = element("div", "buttons");
-  for (const [verb, text] of [["cut", "Cut off"], ["heal", "Heal"]]) {
-    const b = element("button", verb, text);
-    b.type = "button";
-    b.setAttribute("aria-label", text + " " + region);
-    b.addEventListener("click", async () => {
-      if (!(await control(verb + "/" + encodeURIComponent(region)))) return;
-      const other = buttons.querySelector(verb === "cut" ? ".heal" : ".cut");
-      other.disabled = false;
-      other.focus(); // a disabled button would lose the keyboard's place
-      b.disabled = true;
-    });
-    buttons.append(b);
-  }
-  box.append(head, element("p", "why"), list, buttons);
+  const toggle = element("button", "cut");
+  toggle.type = "button";
+  toggle.addEventListener("click", async () => {
+    const verb = toggle.className; // what it does now
+    toggle.disabled = true; // until it is done
+    await control(verb + "/" + encodeURIComponent(region));
+    toggle.disabled = false;
+    toggle.focus();
+  });
+  box.append(toggle);
   $("sites").append(box);
   return box;
+}
+
+// drawHolding draws what a region may use of a limit on the scale of all of it: what is its own, borrowed, and lent, and what it used.
+function drawHolding(part, { limit, own, borrowed, lent, used, may, terms, asked }) {
+  set(part.querySelector(".asked"), number(asked.allowed) + " allowed, " + number(asked.denied) + " denied a second");
+  set(part.querySelector(".terms"), terms);
+  const svg = part.querySelector("svg");
+  const width = svg.clientWidth || 240, scale = width / Math.max(limit, own + borrowed + lent, used);
+  if (!svg.firstChild) {
+    for (const name of ["track", "own", "own", "borrowed", "lent", "used"]) svg.append(shape("rect", { class: name, y: name === "used" ? 6 : 2, height: name === "used" ? 6 : 14 }));
+    svg.children[3].setAttribute("fill", "url(#p1)");
+    svg.append(shape("line", { class: "limit", y1: 0, y2: 18 }));
+  }
+  svg.setAttribute("viewBox", "0 0 " + width + " 18");
+  svg.setAttribute("aria-label", terms);
+  const spans = [[0, width / scale], [0, own], [own, borrowed], [own, borrowed], [own + borrowed, lent], [0, used]];
+  spans.forEach(([from, units], i) => {
+    svg.children[i].setAttribute("x", from * scale);
+    svg.children[i].setAttribute("width", Math.max(0, units * scale));
+  });
+  const at = Math.min(Math.max(may * scale, 1), width - 1); // its ceiling
+  svg.children[6].setAttribute("x1", at);
+  svg.children[6].setAttribute("x2", at);
+}
+
+// usedOf says in words how what was used stands to what may be used: what was admitted under a higher ceiling stays in the window.
+function usedOf(used, may) {
+  if (used <= may) return "used " + number(used) + " of the " + number(may) + " it may use now";
+  return "used " + number(used) + " while it might; it may use " + number(may) + " now, so it admits nothing until " + (used - may === 1 ? "1 unit has" : number(used - may) + " units have") + " left the window";
+}
+
+function drawSite(site, i, demo) {
+  const box = $("site-" + site.region) || buildSite(site.region, i);
+  box.dataset.cut = site.cut ? "yes" : "no";
+  box.dataset.mode = site.mode;
+  const mode = box.querySelector(".mode");
+  const b = site.bound, shut = b && (b.binds === "closed" || b.binds === "burnt");
+  mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
+  set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms, "") : site.mode);
+  set(box.querySelector(".why"), why(site, demo));
+  const limit = site.units || demo.units;
+  drawHolding(box.querySelector(".estimated"), {
+    limit, own: site.ceiling, borrowed: 0, lent: 0, used: site.used, may: site.ceiling, asked: site.asked,
+    terms: usedOf(site.used, site.ceiling) + "; the limit is " + number(limit),
+  });
+  const strict = { limit: demo.units, own: 0, borrowed: 0, lent: 0, used: site.strict, may: 0, terms: "used " + number(site.strict), asked: site.strict_asked };
+  if (b) {
+    strict.own = b.binds === "share" || b.binds === "estimate" ? Math.max(0, b.share - b.lent) : 0;
+    strict.borrowed = b.binds === "closed" ? 0 : Math.max(0, b.borrowed - b.recalled);
+    strict.lent = b.lent;
+    strict.may = strict.own + strict.borrowed;
+    strict.terms = (shut ? "used " + number(site.strict) + (b.binds === "closed" ? "; admits nothing yet" : "; may use what it borrowed") : usedOf(site.strict, strict.may)) +
+      ": share " + number(b.share) + ", lent " + number(b.lent) + ", borrowed " + number(b.borrowed) + (b.recalled ? ", of which " + number(b.recalled) + " go back" : "");
+  }
+  drawHolding(box.querySelector(".strict"), strict);
+  box.querySelector(".strict").dataset.tone = shut ? "warn" : "";
+  const toggle = box.querySelector("button");
+  toggle.className = site.cut ? "heal" : "cut";
+  set(toggle, site.cut ? "Heal" : "Cut off");
+  toggle.setAttribute("aria-label", (site.cut ? "Heal " : "Cut off ") + site.region);
 }
 
 // why is one sentence about what a region does now.
@@ -238,23 +343,14 @@ function drawDemo(demo) {
     slider.value = demo.demand;
     drawDemand();
   }
-  for (const site of demo.regions) {
-    const box = $("site-" + site.region) || buildSite(site.region);
-    box.dataset.cut = site.cut ? "yes" : "no";
-    box.dataset.mode = site.mode;
-    const mode = box.querySelector(".mode");
-    const b = site.bound, shut = b && (b.binds === "closed" || b.binds === "burnt");
-    mode.dataset.tone = site.cut ? "bad" : shut ? "warn" : (modes[site.mode] || [""])[0];
-    set(mode, site.cut && site.mode === "global" ? "cut off" : shut && site.mode === "global" ? (b.binds === "closed" ? "strict limit closed" : "share counts as used") + countdown(", ", b.burnt_ms, "") : site.mode);
-    set(box.querySelector(".why"), why(site, demo));
-    set(box.querySelector(".limit"), String(site.units || demo.units));
-    set(box.querySelector(".rate"), site.allowed + " and " + site.denied);
-    set(box.querySelector(".estimated"), site.used + ", " + site.ceiling);
-    set(box.querySelector(".strict"), b ? site.strict + ", " + (b.binds === "closed" ? 0 : b.binds === "burnt" ? b.borrowed - b.recalled : b.share - b.lent + b.borrowed - b.recalled) : String(site.strict));
-    set(box.querySelector(".loans"), b ? b.lent + ", " + b.borrowed : "–");
-    box.querySelector(".cut").disabled = site.cut;
-    box.querySelector(".heal").disabled = !site.cut;
-  }
+  demo.regions.forEach((site, i) => drawSite(site, i, demo));
+  const sum = (of) => demo.regions.reduce((all, r) => all + (of(r) || 0), 0);
+  const limits = demo.regions.map((r) => r.units || demo.units);
+  set($("override-text"), new Set(limits).size === 1 ? "The estimated limit is " + number(limits[0]) + " in all regions." : "The estimated limit is " + demo.regions.map((r, i) => number(limits[i]) + " in " + r.region).join(", ") + ".");
+  addPoint("estimated", lastAt, { used: sum((r) => r.used), limit: Math.max(...limits), denied: sum((r) => r.asked.denied) });
+  addPoint("strict", lastAt, { used: sum((r) => r.strict), limit: demo.units, denied: sum((r) => r.strict_asked.denied) });
+  drawLine(estimated.querySelector(".line"), "estimated", "The estimated limit");
+  drawLine(strict.querySelector(".line"), "strict", "The strict limit");
 }
 
 let overrideOf = null; // the state of the demo
@@ -358,8 +454,8 @@ function chart(box, highest, label, stacks, axis) {
     svg.append(shape("line", { class: "grid", x1: left, x2: width, y1: y(v), y2: y(v) }));
     svg.append(shape("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, label(v)));
   }
-  const first = timeline.step - (timeline.points - 1) * timeline.every;
-  const wide = (width - left) / timeline.points;
+  const steps = shown(), first = timeline.step - (steps - 1) * timeline.every;
+  const wide = (width - left) / steps;
   const x = (at) => left + ((at - first) / timeline.every) * wide;
   const paths = {};
   for (let at = first; at <= timeline.step; at += timeline.every) {
@@ -375,10 +471,11 @@ function chart(box, highest, label, stacks, axis) {
   }
   for (const name in paths) svg.append(shape("path", { class: name, d: paths[name] }));
   if (axis) {
-    for (const minutes of width < 480 ? [15, 0] : [15, 10, 5, 0]) {
-      const at = left + (width - left) * (1 - minutes / 15);
-      const anchor = minutes === 15 ? "start" : minutes === 0 ? "end" : "middle";
-      svg.append(shape("text", { x: at, y: height - 4, "text-anchor": anchor }, minutes === 0 ? "now" : minutes + " min ago"));
+    const whole = (steps * timeline.every) / 60000; // minutes
+    for (let minutes = 0; minutes <= whole; minutes += whole <= 3 ? 1 : 5) {
+      const at = left + (width - left) * (1 - minutes / whole);
+      if (minutes > 0 && width < 480 && minutes + 5 <= whole) continue;
+      svg.append(shape("text", { x: at, y: height - 4, "text-anchor": minutes === 0 ? "end" : at < left + 40 ? "start" : "middle" }, minutes === 0 ? "now" : minutes + " min ago"));
     }
   }
   if (cursor !== null && cursor >= first) {
@@ -391,10 +488,19 @@ function chart(box, highest, label, stacks, axis) {
 // A step that is not over has seen only a part of its requests.
 const seconds = (at) => (at === timeline.step ? Math.max(1, (lastAt - at) / 1000) : timeline.every / 1000);
 
+// shown is how many steps a chart has: those since this process started, a minute at least.
+function shown() {
+  let oldest = timeline.step;
+  for (const steps of timeline.policies.values()) for (const at of steps.keys()) oldest = Math.min(oldest, at);
+  return Math.min(timeline.points, Math.max(60000 / timeline.every, (timeline.step - oldest) / timeline.every + 1));
+}
+
 function drawTimeline() {
   if (!timeline) return;
   drawPolicies();
-  const first = timeline.step - (timeline.points - 1) * timeline.every;
+  const steps = shown(), first = timeline.step - (steps - 1) * timeline.every;
+  const reach = "last " + span(steps * timeline.every >= 120000 ? Math.round((steps * timeline.every) / 60000) * 60000 : 60000);
+  set($("timeline-title"), reach[0].toUpperCase() + reach.slice(1));
   let most = 1, over = 0, allowed = 0, denied = 0;
   for (let at = first; at <= timeline.step; at += timeline.every) {
     const p = pointAt(at);
@@ -408,12 +514,12 @@ function drawTimeline() {
     const p = pointAt(at);
     return p ? [["allowed", p.allowed / seconds(at)], ["denied", p.denied / seconds(at)]] : [];
   }, true);
-  $("traffic").setAttribute("aria-label", "Requests in the last 15 minutes: " + number(allowed) + " allowed, " + number(denied) + " denied. Arrow keys read the steps out.");
+  $("traffic").setAttribute("aria-label", "Requests in the " + reach + ": " + number(allowed) + " allowed, " + number(denied) + " denied. Arrow keys read the steps out.");
   chart($("overshoot"), Math.max(0.1, roof(over || 0.1)), percent, (at) => {
     const p = pointAt(at);
     return p && p.overshoot ? [["over", p.overshoot]] : [];
   }, false);
-  $("overshoot").setAttribute("aria-label", "Measured overshoot in the last 15 minutes: at most " + percent(over));
+  $("overshoot").setAttribute("aria-label", "Measured overshoot in the " + reach + ": at most " + percent(over));
   const minutes = new Map();
   for (let at = timeline.step; at >= first; at -= timeline.every) {
     const p = pointAt(at);
@@ -442,7 +548,7 @@ for (const name of ["traffic", "overshoot"]) {
     if (!timeline) return;
     const box = $(name).getBoundingClientRect();
     const part = Math.min(1, Math.max(0, (e.clientX - box.left - left) / (box.width - left)));
-    cursor = timeline.step - Math.round((1 - part) * (timeline.points - 1)) * timeline.every;
+    cursor = timeline.step - Math.round((1 - part) * (shown() - 1)) * timeline.every;
     drawTimeline();
   });
   $(name).addEventListener("pointerleave", () => {
@@ -550,27 +656,90 @@ function whyButton(row) {
   return b;
 }
 
-// explain says what a check of the row's partition would get now, and why.
-async function explain(row) {
-  const dims = dimensions(row.partition);
-  const query = new URLSearchParams({ policy: row.policy });
-  for (const [name, value] of dims) query.set("dim." + name, value);
-  let lines;
-  if (dims.some(([, value]) => value === "")) lines = ["Values beyond max_values share this partition, and which they are is not known."];
-  else try {
-    const answer = await call("/v1/explain/" + encodeURIComponent(row.tenant) + "?" + query);
-    const body = await answer.json();
-    lines = answer.ok ? body.explain.sentences : [body.detail, ...(body.errors || []).map((e) => e.pointer + " " + e.detail)];
-  } catch {
-    lines = ["regiond does not answer. Try again."];
-  }
-  set($("why-title"), row.tenant + " at " + clock(Date.now()));
-  $("why-text").replaceChildren(...lines.map((line) => element("li", "", line)));
+// A tenant that is looked at: {tenant, policy, dims}; policy is "" for that of the tenant.
+let looked = null;
+
+function explain(row) {
+  look({ tenant: row.tenant, policy: row.policy, dims: dimensions(row.partition) });
+}
+
+$("tenant-form").addEventListener("submit", (e) => {
+  e.preventDefault();
+  const dims = $("tenant-dims").value.split(",").map((d) => d.trim()).filter(Boolean).map((d) => d.split(/=(.*)/s, 2).map((s) => s.trim()));
+  look({ tenant: $("tenant").value, policy: "", dims });
+});
+
+async function look(at) {
+  looked = at;
+  lines.forEach((_, key) => { if (key.startsWith("tenant ")) lines.delete(key); });
+  $("why-lines").replaceChildren();
+  await drawTenant();
   $("why").hidden = false;
   $("why-title").focus();
 }
 
-$("why-close").addEventListener("click", () => { $("why").hidden = true; });
+// drawTenant says what a check of the tenant would get now, and why. It spends nothing.
+async function drawTenant() {
+  if (!looked) return;
+  const at = looked;
+  let sentences, limits = [], terms = { limits: [] };
+  if (at.dims.some(([, value]) => value === "")) sentences = ["Values beyond max_values share this partition, and which they are is not known."];
+  else try {
+    const query = new URLSearchParams(at.policy ? { policy: at.policy } : {});
+    for (const [name, value] of at.dims) query.set("dim." + name, value);
+    const answer = await call("/v1/explain/" + encodeURIComponent(at.tenant) + "?" + query);
+    const body = await answer.json();
+    if (answer.ok) {
+      terms = body.explain;
+      limits = body.limits || [];
+      sentences = terms.sentences;
+    } else sentences = [body.detail, ...(body.errors || []).map((e) => e.pointer + " " + e.detail)];
+  } catch {
+    sentences = ["regiond does not answer. Try again."];
+  }
+  if (looked !== at) return; // another is looked at meanwhile
+  set($("why-title"), at.tenant + " at " + clock(Date.now()));
+  const override = terms.override;
+  $("why-override").hidden = !override;
+  if (override) set($("why-override"), "Override " + override.version + ": " + override.changes + (override.by ? ", by " + override.by : "") + (override.reason ? ", " + override.reason : "") + (override.expires_at ? ", until " + override.expires_at : "") + ".");
+  $("why-limits").hidden = limits.length === 0;
+  const known = limits.map((l, i) => ({ l, t: (terms.limits || [])[i] || {}, used: Math.max(0, l.ceiling - l.remaining) }));
+  rows($("why-limits"), known, ({ l }) => l.name, ({ l, t, used }) => [
+    { text: l.name, className: "name" },
+    { text: number(l.limit) + (l.window_ms ? " in " + (/^\d/.test(span(l.window_ms)) ? "" : "a ") + span(l.window_ms) : ""), label: "allows" },
+    { text: number(used), className: "n", label: "used here" },
+    { text: l.held === undefined ? "–" : number(l.held), className: "n", label: "held here" },
+    { text: (t.peers || []).map((p) => p.region + " " + number(p.estimate) + (p.held ? " and " + number(p.held) + " held" : "")).join(", ") || "–", className: "name", label: "other regions" },
+    { text: number(l.ceiling), className: "n", label: "may use here" },
+    { text: number(l.remaining), className: "n", label: "left" },
+  ]);
+  for (const { l, t, used } of known) {
+    if (l.scope !== "global") continue;
+    const key = "tenant " + l.name;
+    const others = (t.peers || []).reduce((all, p) => all + p.estimate, 0);
+    addPoint(key, Date.now(), { used: used + others, limit: l.limit, ceiling: l.ceiling, denied: l.remaining === 0 ? 1 : 0 });
+    let box = [...$("why-lines").children].find((c) => c.dataset.key === key);
+    if (!box) {
+      box = element("div", "meter");
+      box.dataset.key = key;
+      box.append(element("h4", "", l.name + ", in all regions"), element("div", "line"), element("p", "quiet", "Dotted: what this region may use. Marks: nothing is left here."));
+      $("why-lines").append(box);
+    }
+    drawLine(box.querySelector(".line"), key, l.name);
+  }
+  const text = sentences.join("\n");
+  if ($("why-text").dataset.text !== text) {
+    $("why-text").dataset.text = text;
+    $("why-text").replaceChildren(...sentences.map((line) => element("li", "", line)));
+  }
+}
+
+setInterval(() => { if (!document.hidden) drawTenant(); }, 1000);
+
+$("why-close").addEventListener("click", () => {
+  looked = null;
+  $("why").hidden = true;
+});
 
 // dimensions are those of a partition such as "user,ip:2.42,-:route=5.login": the names that it is
 // counted by, their values behind their lengths, "-" for none, and what the limit asks for. A "#" before all is of tokens.
