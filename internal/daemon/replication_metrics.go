@@ -27,7 +27,7 @@ func newViewChanges(i *instruments.Maker) *viewChanges {
 			"Changes of the mode of global limits, with the reason of the new one.", "from"),
 		regions: i.CounterBy("regiond.region.changes", "{change}", "Times that another region came into a state.", "region"),
 		others: i.CounterBy("regiond.view.changes", "{change}",
-			"Other changes of the view: who is counted on, whether topologies differ, and pauses of this process.",
+			"Other changes of the view: which regions are reachable, whether topologies differ, and pauses of this process.",
 			"kind", view.MembersChanged.String(), view.TopologyChanged.String(), view.ProcessPaused.String()),
 	}
 }
