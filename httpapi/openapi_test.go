@@ -349,6 +349,38 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 	}
 }
 
+// Each example of the document is what its schema describes.
+func TestExamplesMatchTheDocument(t *testing.T) {
+	doc, examples := document(t), 0
+	var walk func(v any, where string)
+	walk = func(v any, where string) {
+		switch v := v.(type) {
+		case map[string]any:
+			if example, ok := v["example"]; ok && v["schema"] != nil {
+				examples++
+				text, err := json.Marshal(example)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range schemaErrors(t, doc, v["schema"], any(reply{body: string(text)}.json(t)), where) {
+					t.Error(e)
+				}
+			}
+			for name, member := range v {
+				walk(member, where+"/"+name)
+			}
+		case []any:
+			for i, item := range v {
+				walk(item, fmt.Sprint(where, "/", i))
+			}
+		}
+	}
+	walk(doc, "")
+	if examples < 10 {
+		t.Errorf("only %d examples", examples)
+	}
+}
+
 // The checker finds each kind of error.
 func TestSchemaChecker(t *testing.T) {
 	doc := document(t)

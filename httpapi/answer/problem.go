@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -46,11 +47,7 @@ const (
 	draftProblems = "https://iana.org/assignments/http-problem-types#"
 )
 
-var problems = [...]struct {
-	uri    string
-	status int
-	title  string
-}{
+var problems = [...]Type{
 	Invalid:       {ownProblems + "invalid-request", http.StatusBadRequest, "The request breaks a rule"},
 	Unauthorized:  {ownProblems + "unauthorized", http.StatusUnauthorized, "The caller is not known"},
 	Forbidden:     {ownProblems + "forbidden", http.StatusForbidden, "The caller may not do this"},
@@ -76,6 +73,18 @@ var problems = [...]struct {
 	Internal:      {ownProblems + "internal", http.StatusInternalServerError, "Internal error"},
 }
 
+// Type is what identifies a kind of problem in an answer.
+type Type struct {
+	URI    string
+	Status int // the usual one
+	Title  string
+}
+
+// Types are those of all kinds, in their order.
+func Types() []Type {
+	return slices.Clone(problems[:])
+}
+
 // Problem is one refusal.
 type Problem struct {
 	Kind   Kind
@@ -85,7 +94,7 @@ type Problem struct {
 }
 
 // Code is the status of the answer.
-func (p *Problem) Code() int { return cmp.Or(p.Status, problems[p.Kind].status) }
+func (p *Problem) Code() int { return cmp.Or(p.Status, problems[p.Kind].Status) }
 
 // Broken is the problem of a request that breaks rules.
 func Broken(fault quota.Fault, errs ...quota.FieldError) Problem {
@@ -151,8 +160,8 @@ const (
 
 // Problem appends a problem.
 func (o *Object) Problem(p *Problem) {
-	o.text("type", problems[p.Kind].uri)
-	o.text("title", problems[p.Kind].title)
+	o.text("type", problems[p.Kind].URI)
+	o.text("title", problems[p.Kind].Title)
 	o.Number("status", int64(p.Code()))
 	if p.Detail != "" {
 		o.text("detail", p.Detail)
@@ -187,6 +196,6 @@ func (o *Object) fieldError(pointer, detail string) {
 
 // Brief appends what is left of a problem where there is no room for more.
 func (o *Object) Brief(p *Problem) {
-	o.text("type", problems[p.Kind].uri)
+	o.text("type", problems[p.Kind].URI)
 	o.Number("status", int64(p.Code()))
 }
