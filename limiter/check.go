@@ -92,6 +92,7 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 			q.finish(d)
 			l.reservation(ctx, q, d)
 			l.rank(q, d)
+			l.noteNear(q, d)
 			l.metrics.decided(ctx, d, q, took)
 		}
 	}

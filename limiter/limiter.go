@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
@@ -37,6 +38,7 @@ type Limiter struct {
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
 
 	unreadable *loglimit.Rate // lines about partitions that cannot be read
+	nears      *nears
 	unclaimed  *loglimit.Rate // lines about values of Request.TenantPolicy that no policy has, by value
 }
 
@@ -101,10 +103,11 @@ func New(o Options) (*Limiter, error) {
 		localUS:   localUS,
 
 		unreadable: loglimit.NewRate(1, time.Second),
+		nears:      newNears(),
 		unclaimed:  loglimit.NewRate(1, unclaimedEvery),
 	}
 	var err error
-	if l.metrics, err = newMetrics(o.Meter, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }, l.pending.size); err != nil {
+	if l.metrics, err = newMetrics(o.Meter, l.showLimits, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }, l.pending.size); err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)
 	}
 	if err := l.Configure(o.Config); err != nil {
@@ -128,6 +131,25 @@ func (l *Limiter) Configure(c Config) error {
 	l.unclaimed.Forget()
 	l.metrics.bounded(&c)
 	return nil
+}
+
+// showLimits observes the units of each limit in force.
+func (l *Limiter) showLimits(observe instruments.Observe) {
+	r := l.rules.Load()
+	if r == nil { // not yet
+		return
+	}
+	show := func(p *quota.Policy) {
+		for i := range p.Limits {
+			observe(float64(p.Limits[i].Units), "policy", p.Name, "limit", p.Limits[i].Name)
+		}
+	}
+	for i := range r.Policies {
+		show(&r.Policies[i])
+	}
+	for i := range r.Domains {
+		show(r.Domains[i].Policy)
+	}
 }
 
 // HasPolicy reports whether a policy, or that of a domain, is in force.

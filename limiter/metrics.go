@@ -15,7 +15,7 @@ import (
 // metrics are the instruments of a Limiter. A tenant or a user is never a label:
 // the series are bounded by the policies in the topology.
 type metrics struct {
-	decisions, nearMiss        *instruments.CounterOf[labels]
+	decisions, nearMiss, near  *instruments.CounterOf[labels]
 	exceeded, suspended        *instruments.CounterOf[labels] // of bounds
 	reserved, charged          *instruments.CounterOf[string] // of reservations, by policy
 	overrun, expired, late     *instruments.CounterOf[string]
@@ -26,7 +26,7 @@ type metrics struct {
 }
 
 // newMetrics creates the instruments on a meter. overflow and denials are read at each scrape.
-func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics, error) {
+func newMetrics(m metric.Meter, limits func(instruments.Observe), overflow, denials, pending func() int) (*metrics, error) {
 	const decision = "{decision}"
 	i := instruments.On(m)
 	of := func(name, unit, help string) *instruments.CounterOf[labels] {
@@ -38,12 +38,14 @@ func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics
 	gauge := func(name, unit, help string, read func() int) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) { observe(float64(read())) })
 	}
+	i.Gauge("regiond.limit.units", "{unit}", "Units of each limit in force, without overrides.", limits)
 	gauge("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.", overflow)
 	gauge("regiond.settles_pending", "{settle}", "Settles that are charged when Redis is back.", pending)
 	gauge("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.", denials)
 	return &metrics{
 		decisions: of("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
 		nearMiss:  of("regiond.near_misses", decision, "Allowed decisions that left at most 5 % of a limit."),
+		near:      of("regiond.near", "{tenant}", "Times that a tenant came near a limit, as its `near` says."),
 		shared: i.Counter("regiond.values_overflow", decision,
 			"Decisions of listed tenants with a dimension's value beyond max_values, in the shared partition."),
 		unknown: i.Counter("regiond.unknown_overflow", decision,
@@ -68,7 +70,7 @@ func newMetrics(m metric.Meter, overflow, denials, pending func() int) (*metrics
 	}, i.Err()
 }
 
-// bounded makes the series of each limit with a bound and of each policy with reservations, so that an alert sees the first event.
+// bounded makes the series of each limit with a bound or near, and of each policy with reservations, so that an alert sees the first event.
 func (m *metrics) bounded(c *Config) {
 	add := func(p *quota.Policy) {
 		if p.Reserves() {
@@ -77,6 +79,9 @@ func (m *metrics) bounded(c *Config) {
 			}
 		}
 		for i := range p.Limits {
+			if limit := &p.Limits[i]; limit.Near > 0 {
+				m.near.Add(labels{policy: p.Name, limit: limit.Name}, 0)
+			}
 			if limit := &p.Limits[i]; limit.MaxOvershoot > 0 {
 				m.exceeded.Add(labels{policy: p.Name, limit: limit.Name}, 0)
 				m.suspended.Add(labels{policy: p.Name, limit: limit.Name}, 0)

@@ -102,6 +102,10 @@ func TestMetricsCatalogue(t *testing.T) {
 		{"regiond.near_misses", "counter", "{decision}", []string{
 			"limit=minute policy=share-enforce", "limit=minute policy=share-observe",
 		}},
+		{"regiond.limit.units", "gauge", "{unit}", []string{
+			"limit=minute policy=closed-enforce", "limit=minute policy=closed-observe", "limit=minute policy=open-enforce",
+			"limit=minute policy=open-observe", "limit=minute policy=share-enforce", "limit=minute policy=share-observe", "limit=minute policy=standard",
+		}},
 		{"regiond.unknown_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.values_overflow", "counter", "{decision}", []string{""}},
 		{"regiond.policy_from.unknown", "counter", "{decision}", []string{""}},

@@ -114,6 +114,11 @@ type Limit struct {
 	MaxOvershoot Overshoot `yaml:"max_overshoot"`
 	// Counts is what the limit counts of a reservation (docs/tokens.md). Default: `requests`.
 	Counts Counts `yaml:"counts"`
+	// Near is the part of the units from which on a tenant is logged as near the limit, once a window: above 0% to 100%. Default: no
+	// line.
+	//
+	// It is a percentage; 0 is for none.
+	Near float64 `yaml:"near"`
 	// HeldFor is the max_ttl of the policy of a limit with CountsTokens: how long a reservation holds units of it at most
 	// that is not extended, under a bound at all. 0 for other limits.
 	HeldFor time.Duration

@@ -253,6 +253,8 @@ type concurrent struct {
 	Units int64 `yaml:"units,required"`
 	// TTL is how long a reservation lasts that does not say, 1s to 1h. Default: `1m`.
 	TTL time.Duration `yaml:"ttl"`
+	// Near is as of a limit with a window.
+	Near float64 `yaml:"near"`
 	// By is as of a limit with a window.
 	By []string `yaml:"by"`
 	// When is as of a limit with a window.
@@ -279,7 +281,7 @@ func (s *Source) limit(v found, l *quota.Limit) {
 	if at := under(v.Pointer, "kind"); c.Kind != "concurrent" && !s.mistaken(at) {
 		s.note(s.At(at), "must be concurrent, is %q; a limit with a window has no kind", quota.Clip(c.Kind))
 	}
-	*l = quota.Limit{Name: c.Name, Units: c.Units, Window: c.TTL, Algorithm: quota.Concurrent, By: c.By, When: c.When}
+	*l = quota.Limit{Name: c.Name, Units: c.Units, Window: c.TTL, Algorithm: quota.Concurrent, Near: c.Near, By: c.By, When: c.When}
 }
 
 // field is one of a struct, with what its tag says.

@@ -108,6 +108,7 @@ func TestHashIsIndifferentToTheRest(t *testing.T) {
 		},
 		{"enforcement: observe\ntenants", "enforcement: observe\n    on_partition: share\ntenants"},
 		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, max_overshoot: none"},
+		{"near: 87.5%", "near: 50%"},
 	} {
 		if got := parse(t, replaced(t, src, row.old, row.with)).Hash(); got != want {
 			t.Errorf("%q → %q changes the hash", row.old, row.with)

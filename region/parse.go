@@ -122,11 +122,14 @@ func (t *Topology) complete(s *Source) {
 	}
 }
 
-// completeLimit refuses what quota takes for absent, and sorts the dimensions,
+// completeLimit refuses what quota would take for absent, and sorts the dimensions,
 // whose names it checks while they are where the file has them.
 func completeLimit(s *Source, l *quota.Limit, at string) {
 	if s.Has(at+"/burst") && l.Burst == 0 && !s.mistaken(at+"/burst") {
 		s.note(s.At(at+"/burst"), "must be between 1 and %d, is 0", quota.MaxUnits)
+	}
+	if s.Has(at+"/near") && l.Near == 0 && !s.mistaken(at+"/near") {
+		s.note(s.At(at+"/near"), "must be above 0%%; leave it out to log nothing")
 	}
 	by := map[string]bool{}
 	for i, name := range l.By {

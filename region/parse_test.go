@@ -153,7 +153,7 @@ func TestEveryFieldArrives(t *testing.T) {
 				},
 			},
 			{Name: "watched", Enforcement: quota.Observe, EnforcePercent: -1, Limits: []quota.Limit{
-				{Name: "one", Units: 1, Window: time.Millisecond},
+				{Name: "one", Units: 1, Window: time.Millisecond, Near: 87.5},
 			}},
 		},
 		Tenants: region.Tenants{Default: &quota.Tenant{Policy: "watched"}, Listed: map[string]quota.Tenant{

@@ -47,7 +47,7 @@ policies:
     limits: [{name: moment, units: 5, per: 2s, scope: global, max_overshoot: 10%}]
     on_store_loss: open
   - name: llm
-    limits: [{name: tokens, units: 1000, per: 1h, counts: tokens}]
+    limits: [{name: tokens, units: 1000, per: 1h, counts: tokens, near: 90%}]
 tenants:
   bound: {policy: bounded}
   acme-llm: {policy: llm}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/regiond/regiond/test/capture"
@@ -28,6 +29,25 @@ func TestPolicyFromOfAProgram(t *testing.T) {
 	capture.Eventually(t, func() error {
 		if got := policy("closing"); got != `"closing.hourly";q=5;w=3600` {
 			return fmt.Errorf("plan closing: %s", got)
+		}
+		return nil
+	})
+}
+
+// TestNearOfAProgram: near of the file makes a line of the log and a metric.
+func TestNearOfAProgram(t *testing.T) {
+	t.Parallel()
+	p := start(t, inMemory())
+	for range 5 {
+		p.check(t, "openly").is(t, 200)
+	}
+	const series = `{limit="hourly",policy="opening"}`
+	if m := p.metrics(t).series; m["regiond_near_total"+series] != 1 || m["regiond_limit_units"+series] != 5 {
+		t.Errorf("near %v, units %v; want 1 and 5", m["regiond_near_total"+series], m["regiond_limit_units"+series])
+	}
+	capture.Eventually(t, func() error {
+		if n := strings.Count(p.log.String(), `"a tenant is near a limit"`); n != 1 {
+			return fmt.Errorf("%d lines of the log", n)
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ policies:
       - {name: hourly, units: 5, per: 1h}
       - {name: login, units: 2, per: 1h, by: [ip], when: {route: login}}
   - name: opening
-    limits: [{name: hourly, units: 5, per: 1h}]
+    limits: [{name: hourly, units: 5, per: 1h, near: 80%}]
     on_store_loss: open
   - name: closing
     limits: [{name: hourly, units: 5, per: 1h}]

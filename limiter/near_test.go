@@ -1,0 +1,109 @@
+package limiter_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/capture"
+)
+
+// nearRig is a limiter of a policy under a clock that stands at now, and its log.
+func nearRig(t *testing.T, now *time.Time, g limiter.Global, limits ...quota.Limit) (*rig, *capture.Log) {
+	t.Helper()
+	log, c := &capture.Log{}, onePolicy(quota.Policy{Name: "standard", Limits: limits})
+	c.Global = g
+	meter, reader := readMeter(t)
+	l, err := limiter.New(limiter.Options{
+		Store: memstore.New(memstore.Options{Now: func() int64 { return now.UnixMicro() }}), Config: c, Meter: meter,
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return *now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{Limiter: l, reader: reader}, log
+}
+
+// TestNear: a tenant that comes near a limit is logged and counted once until what it used has aged out, whatever was denied and
+// looked at meanwhile, and each tenant and limit by itself.
+func TestNear(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	r, log := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: 10, Window: time.Minute, Near: 90}, quota.Limit{Name: "hour", Units: 10, Window: time.Hour})
+	if n, there := r.count(t, "regiond.near", "policy=standard", "limit=minute"), r.collected(t)["regiond.near"]; n != 0 || there.Name == "" {
+		t.Errorf("before anything was used %d tenants were near", n)
+	}
+	for _, step := range []struct {
+		what, tenant string
+		after        time.Duration
+		cost         int64
+		want         int64 // lines so far
+	}{
+		{"below", "acme", 0, 8, 0},
+		{"denied", "acme", 0, 3, 0},
+		{"at 90 %", "acme", time.Second, 1, 1},
+		{"again", "acme", time.Second, 1, 1},
+		{"another", "globex", 0, 10, 2},
+		{"after a window", "initech", time.Hour, 1, 2},
+	} {
+		now = now.Add(step.after)
+		r.check(t, step.tenant, step.cost)
+		if _, err := r.Peek(t.Context(), quota.Request{Tenant: step.tenant, Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+		lines := int64(strings.Count(log.String(), "a tenant is near a limit"))
+		if n := r.count(t, "regiond.near", "policy=standard", "limit=minute"); lines != step.want || n != step.want {
+			t.Errorf("%s: %d lines, %d counted, want %d", step.what, lines, n, step.want)
+		}
+	}
+	if !strings.Contains(log.String(), `tenant=acme policy=standard limit=minute used=9 remaining=1 units=10 window=1m`) {
+		t.Errorf("log:\n%s", log.String())
+	}
+	r.check(t, "acme", 9)
+	if n := strings.Count(log.String(), "tenant=acme"); n != 2 {
+		t.Errorf("%d lines about acme, want one of each window:\n%s", n, log.String())
+	}
+}
+
+// TestNearOfAllRegions: what other regions used counts while the region sees them; otherwise its share does.
+func TestNearOfAllRegions(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		ceiling int64
+		mode    quota.Mode
+		cost    int64
+		near    bool
+	}{
+		{100, quota.ModeGlobal, 79, false},
+		{100, quota.ModeGlobal, 80, true},
+		{30, quota.ModeGlobal, 9, false},
+		{30, quota.ModeGlobal, 10, true},       // others used 70
+		{30, quota.ModePartitioned, 10, false}, // a share
+		{30, quota.ModePartitioned, 24, true},
+	} {
+		now := time.Unix(1_795_198_405, 0)
+		g := &others{ceiling: quota.Ceiling{Units: row.ceiling, Mode: row.mode}}
+		r, log := nearRig(t, &now, g, quota.Limit{Name: "global", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal, Near: 80})
+		r.check(t, "acme", row.cost)
+		if near := strings.Contains(log.String(), "a tenant is near"); near != row.near {
+			t.Errorf("%+v: near %v\n%s", row, near, log.String())
+		}
+	}
+}
+
+// TestUnitsInForce: a reload shows in the metric.
+func TestUnitsInForce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	r, _ := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: 10, Window: time.Minute})
+	if err := r.Configure(onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 12, Window: time.Minute}}})); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(t, "regiond.limit.units", "policy=standard", "limit=minute"); n != 12 {
+		t.Errorf("%d units in force, want 12", n)
+	}
+}
