@@ -79,6 +79,7 @@ type booked struct {
 	maxTTL time.Duration
 	holds  []bookedHold // not settled
 	made   int64        // reservations so far
+	final  int64        // when the last of them ends at the latest
 }
 
 // bookedHold is a reservation that was not settled.
@@ -116,8 +117,14 @@ func (m *booked) wait(t *rapid.T) {
 	m.us += rapid.OneOf(rapid.Int64Range(1, 300_000), rapid.SampledFrom([]int64{terms.Window, terms.Length, 10 * terms.Length, terms.Keep()})).Draw(t, "µs")
 }
 
-// used is what the window and open reservations hold.
-func (m *booked) used() int64 { return m.logged() + m.held() }
+// used is what the window and open reservations hold, and has the book know of the latter.
+func (m *booked) used() int64 {
+	m.book.Holds = loan.Holds{}
+	if held := m.held(); held > 0 {
+		m.book.Holds = loan.Holds{Units: held, Until: max(m.us, m.final)}
+	}
+	return m.logged() + m.book.Holds.Units
+}
 
 func (m *booked) held() (n int64) {
 	for _, h := range m.holds {
@@ -212,7 +219,10 @@ func (m *booked) reserve(t *rapid.T) {
 	want := "d 0"
 	if h.units <= room {
 		want = fmt.Sprint("a ", h.ends)
-		m.holds = append(m.holds, h)
+		if m.held() == 0 {
+			m.final = 0
+		}
+		m.holds, m.final = append(m.holds, h), max(m.final, h.last)
 	}
 	if got := fmt.Sprintf("%c %d", v.Outcome, v.Hold.ExpiresUS); got != want {
 		t.Fatalf("a reserve of %d for %d µs with room for %d: store %s, book %s", h.units, ttl, room, got, want)

@@ -24,6 +24,8 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
+func TestHoldOutlastsLoan(t *testing.T) { limitertest.HoldOutlastsLoan(t, timedMemory) }
+
 func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
 
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedMemory) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // holdSet is the open holds under one key: the Go counterpart of redisstore/lua/holds.lua.
@@ -16,6 +17,7 @@ type holdSet struct {
 	sum    int64  // units of all
 	newest int64  // when the latest was made, extended or settled, by the set's clock
 	offset int64  // of the set's clock, kept with newest
+	final  int64  // when the last ends at the latest, however often it is extended, under a bound
 }
 
 // last is when the last hold ends, by the set's clock.
@@ -244,6 +246,12 @@ func (u *call) hold() {
 	for i := range u.Keys {
 		if _, units := u.Share(i); units > 0 {
 			h := u.keys[i].holds
+			if len(h.open) == h.over {
+				h.final = 0
+			}
+			if r.last > 0 {
+				h.final = max(h.final, h.clock.Now+u.allows)
+			}
 			h.add(holdName(r.ID, units), units, ttl)
 			u.keepSet(h)
 			r.sets, r.units = append(r.sets, h.name), append(r.units, units)
@@ -400,6 +408,14 @@ func (k *keyed) held() int64 {
 		return 0
 	}
 	return k.holds.held
+}
+
+// open is what loans have to know of open holds, at TIME.
+func (k *keyed) open(time int64) (o loan.Holds) {
+	if o.Units = k.held(); o.Units > 0 {
+		o.Until = time + max(0, k.holds.final-k.holds.clock.Now)
+	}
+	return o
 }
 
 // judge is keyState.judge where open holds take a part of the ceiling.

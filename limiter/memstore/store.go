@@ -447,8 +447,9 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now)) + u.keys[0].held()
 	b, name, e := u.book(l, 0, 0)
+	b.Holds = u.keys[0].open(u.now)
+	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now)) + b.Holds.Units
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over
 	reply := &store.Loans{Used: used, Results: make([]store.LoanResult, len(u.Loans))}

@@ -55,6 +55,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
+func TestHoldOutlastsLoan(t *testing.T) { limitertest.HoldOutlastsLoan(t, timedRedis(t)) }
+
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedRedis(t)) }
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }

@@ -128,8 +128,16 @@ type Grant struct {
 type Book struct {
 	Region string // whose book it is
 	Terms  Terms
+	Holds  Holds
 	quota.Bound
 	State
+}
+
+// Holds is what open reservations hold of the partition, as a part of what is used.
+type Holds struct {
+	Units int64
+	// Until is when the last of them ends at the latest, however often it is extended; µs of the store's clock.
+	Until int64
 }
 
 // State is what Redis keeps of a Book.
@@ -244,19 +252,32 @@ func (b *Book) Ceiling(now int64) int64 {
 func (b *Book) Room(now, used int64) int64 { return max(0, b.Ceiling(now)-b.Recall-used) }
 
 // Free is how much of the own share may be lent: never what is used, never what was borrowed, since a loan could then
-// outlast the one that it rests on.
+// outlast the one that it rests on, and never what reservations need that outlast loans.
 func (b *Book) Free(now, used int64) int64 {
 	c := b.Ceiling(now)
-	return max(0, min(c-used, b.own(now)))
+	return max(0, min(c-used, b.own(now), b.unheld(now, b.Holds.Until)))
+}
+
+// unheld is what reservations leave, until then, of the own share and of loans on which one may last for as long. A reservation
+// covers no more than that: a loan that allows less may have come after it.
+func (b *Book) unheld(now, until int64) int64 {
+	n := b.own(now) - b.Holds.Units
+	for i := range b.Held {
+		if l := &b.Held[i]; l.Until > now && l.Until+l.MaxTTL >= until {
+			n += l.Left()
+		}
+	}
+	return n
 }
 
 // Slack is how much of loans held may be returned: what the window could hold and does not.
 func (b *Book) Slack(now, used int64) int64 { return b.Ceiling(now) - used }
 
 // free is how much of a loan held may be returned. One that is over counts for itself alone: of two, the record of
-// one is over before that of the other, which stands for what was used then.
+// one is over before that of the other, which stands for what was used then. What reservations need after its record is not
+// its.
 func (b *Book) free(now, used int64, l *Loan) int64 {
-	n := b.own(now) + b.Borrowed(now) - used
+	n := min(b.own(now)+b.Borrowed(now)-used, b.unheld(now, min(b.Holds.Until, l.Until+l.MaxTTL)))
 	if l.Until <= now {
 		n += l.Left()
 	}

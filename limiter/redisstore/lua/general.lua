@@ -119,8 +119,9 @@ end
 -- lend carries out the operations of a check, and replies to it.
 local function lend(plan, first, p, last)
   if plan.holding then held = held or holds() end
-  local units = plan.holding and held.units(KEYS[first + 4]) or 0
-  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], units, plan.bounds[1].bound, p, last)
+  local units, ends = 0, 0
+  if plan.holding then units, ends = held.units(KEYS[first + 4]) end
+  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], units, ends, plan.bounds[1].bound, p, last)
   replies[r + 1], replies[r + 2] = 'o', reply
   r = r + 2
 end

@@ -1,8 +1,9 @@
 -- holds.lua: the open holds of reservations under a key, made when a plan first takes holds.
 --
 -- A sorted set, or nothing while nobody holds anything:
---   'sum count newest offset last lives'  score 0: units and number of all holds, when the set was changed last, the offset of
---                                        its clock, when the last hold ends, and how long the key lives at least
+--   'sum count newest offset last final lives'  score 0: units and number of all holds, when the set was changed last, the offset
+--                                        of its clock, when the last hold ends, when it does at the latest, however often it is
+--                                        extended, under a bound, and how long the key lives at least
 --   'name:units'                    score: when the hold ends, µs
 -- All times are by the set's own clock, see tick.
 --
@@ -20,15 +21,15 @@ local function holds()
   -- the first POPPED.
   local function load_set(key)
     local v = call('ZRANGE', key, '0', '1', 'WITHSCORES')
-    local h = { key = key, there = v[1], sum = 0, count = 0, last = 0, lives = 0, over = 0, held = 0, kept = 0, ends = false, drop = false }
+    local h = { key = key, there = v[1], sum = 0, count = 0, last = 0, final = 0, lives = 0, over = 0, held = 0, kept = 0, ends = false, drop = false }
     if not v[1] then
       tick(h, 0, 0, 0)
       return h
     end
-    local sum, count, newest, kept, last, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local sum, count, newest, kept, last, final, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
     if not sum or not v[4] then error('GARBAGE in ' .. key, 0) end
     h.sum, h.count, h.last, h.lives = whole(sum, key), whole(count, key), whole(last, key), whole(lives, key)
-    h.kept = whole(kept, key)
+    h.kept, h.final = whole(kept, key), whole(final, key)
     tick(h, whole(newest, key), h.kept, h.last)
     h.held = h.sum
     if tonumber(v[4]) <= h.now then
@@ -99,14 +100,17 @@ local function holds()
     return true
   end
 
-  -- save_set writes what has changed in a set: what is over is removed, a hold dropped and one added that ends after ttl. stays:
-  -- TIME may be that of a step that nobody else will see, so the clock stays where it is and nothing counts as over.
-  local function save_set(h, stays, add, units, ttl)
+  -- save_set writes what has changed in a set: what is over is removed, a hold dropped and one added that ends after ttl, or after most at
+  -- the latest, however often it is extended; nil: that stays. stays: TIME may be that of a step that nobody else will see, so the clock
+  -- stays where it is and nothing counts as over.
+  local function save_set(h, stays, add, units, ttl, most)
     if not (h.drop or add or h.over > 0 and not stays or h.stepped and not stays) then return end
     local key, over = h.key, stays and 0 or h.over
     h.count, h.sum = h.count - over, stays and h.sum or h.held + (h.drop and h.units or 0)
     if h.drop then h.count, h.sum = h.count - 1, h.sum - h.units end
     if add then
+      if h.count == 0 and not h.drop then h.final = 0 end
+      if most then h.final = max(h.final, h.now + most) end
       h.count, h.sum, h.held = h.count + 1, h.sum + units, h.held + units
     elseif h.count == 0 then
       if h.there then call('UNLINK', key) end
@@ -125,7 +129,7 @@ local function holds()
     h.over = stays and h.over or 0
     local lives = h.count > 1 and h.lives or 0 -- of a set of which all was removed Redis has made another key
     if add and h.last + MARGIN > lives then h.lives = h.last + MARGIN + ttl end -- so that it need not be set each time
-    h.there = format('%.0f %.0f %.0f %.0f %.0f %.0f', h.sum, h.count, h.newest, h.kept, h.last, h.lives)
+    h.there = format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f', h.sum, h.count, h.newest, h.kept, h.last, h.final, h.lives)
     if add then
       call('ZADD', key, '0', h.there, int(ends), add)
       if h.lives > lives then call('PEXPIRE', key, int(ceil((h.lives - h.now) / 1000))) end
@@ -170,11 +174,11 @@ local function holds()
 
   -- make writes the holds of a reservation under the keys of a plan, and its record.
   local function make(plan, takes, hold, amount)
-    local sets = {}
+    local sets, most = {}, hold.last and hold.last - TIME
     for i = 1, #plan do
       local h, units = plan[i].set, int(takes[i])
       if plan[i].holds then
-        save_set(h, false, hold.name .. ':' .. units, takes[i], hold.ttl)
+        save_set(h, false, hold.name .. ':' .. units, takes[i], hold.ttl, most)
         sets[#sets + 1] = units .. ' ' .. sub(h.key, hold.tenant + 1)
       end
     end
@@ -356,9 +360,15 @@ local function holds()
     end)
   end
 
+  -- units are those of the open holds of a set, and TIME when the last ends at the latest.
+  local function units(key)
+    local h = load_set(key)
+    return h.held, h.held > 0 and TIME + max(0, h.final - h.now) or 0
+  end
+
   return {
     none = none, shares = shares, read_sets = read_sets, fits_later = fits_later, open = open, reset = reset_set, first_end = first_end,
-    units = function(key) return load_set(key).held end, save_all = save_all, make = make,
+    units = units, save_all = save_all, make = make,
     taken = function(hold) return call('GET', hold.key) end, settle = settle, settled = write_settled, extend = extend,
     each_global = each_global, note = note, reply_gauge = reply_gauge, most = MOST,
   }

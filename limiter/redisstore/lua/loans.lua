@@ -27,10 +27,12 @@ local function loans()
     return n >= MOST
   end
 
-  -- left is what is left of loans, without those that are over.
-  local function left(of)
+  -- left is what is left of loans, without those that are over, and those on which no reservation may last until then.
+  local function left(of, ends)
     local n = 0
-    for _, l in pairs(of) do if l.till > TIME then n = n + l.units - l.back end end
+    for _, l in pairs(of) do
+      if l.till > TIME and (not ends or l.till + l.T >= ends) then n = n + l.units - l.back end
+    end
     return n
   end
 
@@ -150,6 +152,9 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
     return max(0, own(t, b) + left(b.h))
   end
 
+  -- unheld is loan.Book.unheld.
+  local function unheld(t, b, ends) return own(t, b) + left(b.h, ends) - b.held end
+
   local arguments = { lend = 3, accept = 7, ['return'] = 3, returned = 3, recall = 2 }
   local ops = {}
 
@@ -157,7 +162,7 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
   function ops.lend(t, b, used, units, peer, id)
     if t.burnt then return '0 0 0 0' end
     local new, lent = nil, left(b.l)
-    units, id = max(0, min(tonumber(units), ceiling(t, b) - used, t.share - lent)), peer .. ' ' .. id
+    units, id = max(0, min(tonumber(units), ceiling(t, b) - used, t.share - lent, unheld(t, b, b.ends))), peer .. ' ' .. id
     local l = b.l[id]
     if not l then
       if units == 0 or full(b.l) then return '0 0 0 0' end
@@ -199,7 +204,8 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
     local l = b.h[id]
     if not l then return '0' end
     local rest = l.units - l.back
-    local n = max(0, min(tonumber(units), rest, own(t, b) + left(b.h) - used + (l.till > TIME and 0 or rest)))
+    local free = min(own(t, b) + left(b.h) - used, unheld(t, b, min(b.ends, l.till + l.T)))
+    local n = max(0, min(tonumber(units), rest, free + (l.till > TIME and 0 or rest)))
     if n > 0 then l.back, b.changed = l.back + n, true end
     forget(b, t)
     return int(l.back)
@@ -224,13 +230,15 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
     return '0'
   end
 
-  -- run carries out operations, which begin at ARGV[p] and end before ARGV[last], while open reservations hold so many units.
+  -- run carries out operations, which begin at ARGV[p] and end before ARGV[last], while open reservations hold so many units and end at TIME
+  -- ends at the latest.
   -- It replies what the window and they hold and the state after all: recall, its end, number of loans to peers,
   -- 'peer epoch stamp units back until max_ttl' of each, the same of those from peers, then the reply of each operation.
-  local function run(log_key, key, held, t, p, last)
+  local function run(log_key, key, held, ends, t, p, last)
     if tonumber(t.epoch) == 0 then error('the epoch of the region is not known', 0) end
     local n, b = used(load_log(log_key, { longest = t.W }), { j = 1, W = t.counted, since = t.since }) + held, load(key, t)
     local replies = {}
+    b.held, b.ends = held, ends
     while p < last do
       local op = ARGV[p]
       local count = arguments[op]
