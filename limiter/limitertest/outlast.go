@@ -10,8 +10,8 @@ import (
 	"github.com/regiond/regiond/quota/loan"
 )
 
-// HoldOutlastsLoan has a reservation of 30 s come to rest on a loan of a region with a max_ttl of 1 s, in each way that there is. What
-// three regions with five units each have used and may use stays within 15, by a ledger of what they were answered.
+// HoldOutlastsLoan has a reservation of 30 s come to rest on a loan of a region with a max_ttl of 1 s, in each way that there is.
+// What three regions with five units each have used and may use stays within 15, by a ledger of what they were answered.
 func HoldOutlastsLoan(t *testing.T, newStore New) {
 	const long, short = 30 * time.Second, time.Second
 	s, set := newStore(t)
@@ -47,7 +47,7 @@ func HoldOutlastsLoan(t *testing.T, newStore New) {
 			w.extend(a, h, long)
 		},
 		"its region is given a shorter max_ttl": func(w *lenders, a, b, c *lender) {
-			w.hold(a, 5, long)
+			w.hold(a, 4, long)
 			a.takes(short)
 			w.lend(b, a, 5)
 			w.lend(a, c, 5)

@@ -141,7 +141,13 @@ func (t *trueWindow) held(now time.Duration) (units int64) {
 
 // reserve has a caller of a StrictPlan reserve, extend and settle, in time or not.
 func (f *StrictPlan) reserve(place, tenant int, units int64) {
-	most := f.o.policyOf(f.tenants[tenant]).MaxTTL
+	var p *quota.Policy
+	for i := range f.regions[place].topology.Policies {
+		if f.regions[place].topology.Policies[i].Name == f.o.Tenants[f.tenants[tenant]] {
+			p = &f.regions[place].topology.Policies[i]
+		}
+	}
+	most := p.MaxTTL
 	draw := func(most time.Duration) time.Duration {
 		return time.Duration(f.asking.Int64N(int64(most))) + time.Millisecond
 	}
@@ -149,12 +155,7 @@ func (f *StrictPlan) reserve(place, tenant int, units int64) {
 	if f.asking.IntN(2) == 0 {
 		ttl = most
 	}
-	units *= 1 + f.asking.Int64N(max(1, f.units[tenant]/20))
-	for i := range f.regions[place].topology.Policies { // which may have fewer
-		if p := &f.regions[place].topology.Policies[i]; p.Name == f.o.Tenants[f.tenants[tenant]] {
-			units = min(units, p.Limits[0].Units)
-		}
-	}
+	units = min(units*(1+f.asking.Int64N(max(1, f.units[tenant]/20))), p.Limits[0].Units) // which may be fewer
 	actual, home := f.asking.Int64N(units+units/4+1), f.asking.IntN(10)
 	other, uses, extends, settles := f.asking.IntN(len(f.regions)), draw(ttl), 0, f.asking.IntN(10)
 	if f.asking.IntN(5) == 0 {

@@ -133,3 +133,55 @@ func TestLongerReservationsWaitForLenders(t *testing.T) {
 		t.Errorf("it was extended to %v, %v from now", h.ends, h.ends-w.now)
 	}
 }
+
+// A reservation on a region's own share is not left to a loan of a region with a shorter max_ttl that came after it: when both
+// are cut from each other its lender uses the units again.
+func TestReservationsUnderShorterLoans(t *testing.T) {
+	t.Parallel()
+	const lasts = 30 * time.Second
+	p := quota.Policy{Name: "llm", EnforcePercent: -1, OnStoreLoss: quota.FailClosed, Limits: []quota.Limit{
+		{Name: "tokens", Scope: quota.ScopeGlobal, Units: 90, Window: 4 * time.Second, MaxOvershoot: quota.Strict},
+	}}
+	reserving(&p, lasts)
+	w, err := New(Options{Regions: []RegionOptions{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Policies: []quota.Policy{p}, Lossy: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shorter := w.o
+	shorter.Policies = []quota.Policy{p}
+	shorter.Policies[0].Limits = slices.Clone(p.Limits)
+	reserving(&shorter.Policies[0], time.Second)
+	w.RunUntil(10 * time.Second)
+	if !w.reload(1, 1, shorter.topology()) {
+		t.Fatal("region b did not reload")
+	}
+	w.RunUntil(w.now + 10*time.Second)
+	if h := w.Reserve(0, "acme", 30, lasts); h == nil {
+		t.Fatal("region a did not get its own share")
+	}
+	each := func(lasts time.Duration, do func()) {
+		for end := w.now + lasts; w.now < end; w.RunUntil(w.now + 50*time.Millisecond) {
+			do()
+		}
+	}
+	var borrowed *holding
+	each(5*time.Second, func() {
+		w.Check(2, "acme", 1)
+		if borrowed == nil {
+			borrowed = w.Reserve(0, "acme", 20, lasts)
+		}
+	})
+	if borrowed == nil || borrowed.ends-w.now > time.Second {
+		t.Fatalf("region a reserved %+v, want on a loan of region b, for a second", borrowed)
+	}
+	w.Settle(0, borrowed, 0)
+	each(5*time.Second, func() { w.Reserve(2, "acme", 5, lasts) })
+	apart(w, true)
+	each(20*time.Second, func() { w.Check(1, "acme", 5); w.Check(2, "acme", 5) })
+	for _, v := range w.bound.broken {
+		t.Errorf("at %v: %s", v.At, v.Text)
+	}
+	if full := w.bound.played(); full < 5*time.Second {
+		t.Errorf("the bound was nearly used for %v, want longer", full)
+	}
+}

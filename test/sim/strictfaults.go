@@ -82,7 +82,7 @@ func strictFaults() []strictFault {
 			f.At(a.begins, func() { f.add(a.i, a.heals+f.span(time.Minute)) })
 		}},
 		{word: "rollout", name: "rollouts of weights, units and regions", plan: func(f *StrictPlan, a strictAt) {
-			f.At(a.begins, func() { f.rollout(a.heals-a.begins, false) })
+			f.At(a.begins, func() { f.rollout(a.heals-a.begins, anyRollout) })
 		}},
 		{word: "second-loss", name: "losses, and others while the share is burnt", aimed: true, plan: func(f *StrictPlan, a strictAt) {
 			again := f.span([]time.Duration{50 * time.Millisecond, 1500 * time.Millisecond, f.bounds.keep() * 6 / 5}[f.dice.IntN(3)])
@@ -115,10 +115,20 @@ func strictFaults() []strictFault {
 			f.At(moves+f.span(time.Second), func() { f.moveDemand(a.j) })
 		}},
 		{word: "shorter-window", name: "losses just after a window has become shorter", aimed: true, plan: func(f *StrictPlan, a strictAt) {
-			f.At(a.begins, func() { f.rollout(2*time.Second, true) })
+			f.At(a.begins, func() { f.rollout(2*time.Second, shorterWindows) })
 			for range 3 {
 				f.At(a.begins+f.span(4*time.Second), func() { f.lose(f.dice.IntN(len(f.regions))) })
 			}
+		}},
+		{word: "uneven-ttl", name: "rollouts of another max_ttl in each region, and cuts while demand moves", aimed: true, plan: func(f *StrictPlan, a strictAt) {
+			f.At(a.begins, func() { f.rollout(2*time.Second, unevenTTLs) })
+			for range 8 {
+				f.At(a.begins+f.span(20*time.Second), func() { f.moveDemand(f.dice.IntN(len(f.regions))) })
+			}
+			f.between(strictAt{begins: a.begins + f.span(20*time.Second), heals: a.heals + 20*time.Second}, func(yes bool) {
+				f.Cut(a.i, a.j, yes)
+				f.Cut(a.j, a.i, yes)
+			})
 		}},
 		{word: "reset", name: "losses, and resets of a tenant soon after, which reach two regions of five", aimed: true, plan: func(f *StrictPlan, a strictAt) {
 			tenant := f.tenants[f.dice.IntN(len(f.tenants))]

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -28,7 +29,7 @@ type StrictPlan struct {
 	there   []bool  // whether the region may have processes
 	units   []int64 // by policy
 	windows []time.Duration
-	maxTTLs []time.Duration // of reservations; 0: there are none
+	maxTTLs []time.Duration // of reservations, the longest in any region; 0: there are none
 	may     []strictFault
 	faults  Faults
 }
@@ -209,24 +210,33 @@ func (f *StrictPlan) traffic(tenant, place, burst int, until time.Duration) {
 	f.At(f.now+wait, func() { f.traffic(tenant, place, burst, until) })
 }
 
+const (
+	unevenTTLs     = 4 // each region has another max_ttl, until the next rollout
+	anyRollout     = 5 // one of the above, or of other weights, units or regions
+	shorterWindows = 6
+)
+
 // rollout gives each region another topology at its own time: other weights, other units,
-// a region less or one more, or shorter windows. It is begun only when the one before is over.
-func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
+// a region less or one more, another max_ttl, or shorter windows. It is begun only when the one before is over.
+func (f *StrictPlan) rollout(lasts time.Duration, kind int) {
 	weights, units, windows, maxTTLs := slices.Clone(f.weights), slices.Clone(f.units), slices.Clone(f.windows), slices.Clone(f.maxTTLs)
 	gone, come := -1, slices.Index(weights, 0)
-	kind := f.dice.IntN(5)
-	if shorter {
-		kind = 5
+	own := make([]time.Duration, len(weights)) // max_ttl of each region; 0: that of all
+	if kind == anyRollout {
+		kind = f.dice.IntN(anyRollout)
 	}
 	switch i := f.dice.IntN(len(weights)); kind {
-	case 4:
+	case unevenTTLs:
+		for i := range own {
+			own[i] = reservationsLast[f.dice.IntN(len(reservationsLast))]
+		}
 		for i := range maxTTLs {
 			if maxTTLs[i] > 0 {
-				maxTTLs[i] = reservationsLast[f.dice.IntN(len(reservationsLast))]
+				maxTTLs[i] = slices.Max(own)
 			}
 		}
 		come = -1
-	case 5:
+	case shorterWindows:
 		for i := range windows {
 			windows[i] = max(time.Second, windows[i]*time.Duration(1+f.dice.IntN(3))/4).Truncate(time.Millisecond)
 		}
@@ -253,24 +263,31 @@ func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
 		}
 	}
 	o := f.o
-	o.Regions, o.Policies = slices.Clone(o.Regions), slices.Clone(o.Policies)
+	o.Regions = slices.Clone(o.Regions)
 	for i := range weights {
 		o.Regions[i].Weight, o.Regions[i].Absent = weights[i], weights[i] == 0
 	}
-	for i := range units {
-		l := o.Policies[i].Limits[0]
-		l.Units, l.Window = units[i], windows[i]
-		o.Policies[i].Limits = []quota.Limit{l}
-		reserving(&o.Policies[i], maxTTLs[i])
+	topology := func(own time.Duration) *region.Topology {
+		o := o
+		o.Policies = slices.Clone(o.Policies)
+		for i := range units {
+			l := o.Policies[i].Limits[0]
+			l.Units, l.Window = units[i], windows[i]
+			o.Policies[i].Limits = []quota.Limit{l}
+			if maxTTLs[i] > 0 {
+				reserving(&o.Policies[i], cmp.Or(own, maxTTLs[i]))
+			}
+		}
+		top := o.topology()
+		top.Revision = int64(f.planned)
+		return top
 	}
 	if f.bounds.next != nil {
 		return
 	}
-	top := o.topology()
-	f.weights, f.units, f.windows, f.maxTTLs, f.bounds.next = weights, units, windows, maxTTLs, boundsOf(top)
 	f.planned++
-	top.Revision = int64(f.planned)
-	f.fault(nil, "rollout %d: weights %v, units %v, windows %v, max_ttl %v", f.planned, weights, units, windows, maxTTLs)
+	f.weights, f.units, f.windows, f.maxTTLs, f.bounds.next = weights, units, windows, maxTTLs, boundsOf(topology(0))
+	f.fault(nil, "rollout %d: weights %v, units %v, windows %v, max_ttl %v %v", f.planned, weights, units, windows, maxTTLs, own)
 	if gone >= 0 {
 		for _, p := range slices.Clone(f.regions[gone].processes) {
 			f.kill(p, f.dice.IntN(2) == 0)
@@ -279,7 +296,7 @@ func (f *StrictPlan) rollout(lasts time.Duration, shorter bool) {
 	}
 	waiting := len(f.regions)
 	for place := range f.regions {
-		f.At(f.now+f.span(lasts), func() { f.adopt(place, f.planned, top, func() { f.adopted(&waiting, come) }) })
+		f.At(f.now+f.span(lasts), func() { f.adopt(place, f.planned, topology(own[place]), func() { f.adopted(&waiting, come) }) })
 	}
 }
 

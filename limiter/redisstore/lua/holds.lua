@@ -100,9 +100,9 @@ local function holds()
     return true
   end
 
-  -- save_set writes what has changed in a set: what is over is removed, a hold dropped and one added that ends after ttl, or after most at
-  -- the latest, however often it is extended; nil: that stays. stays: TIME may be that of a step that nobody else will see, so the clock
-  -- stays where it is and nothing counts as over.
+  -- save_set writes what has changed in a set: what is over is removed, a hold dropped and one added that ends after ttl, and after
+  -- most at the latest; without most that stays. stays: TIME may be that of a step that nobody else will see, so the clock stays
+  -- where it is and nothing counts as over.
   local function save_set(h, stays, add, units, ttl, most)
     if not (h.drop or add or h.over > 0 and not stays or h.stepped and not stays) then return end
     local key, over = h.key, stays and 0 or h.over

@@ -230,8 +230,8 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
     return '0'
   end
 
-  -- run carries out operations, which begin at ARGV[p] and end before ARGV[last], while open reservations hold so many units and end at TIME
-  -- ends at the latest.
+  -- run carries out operations, which begin at ARGV[p] and end before ARGV[last], while open reservations hold so many units until
+  -- TIME is ends at the latest.
   -- It replies what the window and they hold and the state after all: recall, its end, number of loans to peers,
   -- 'peer epoch stamp units back until max_ttl' of each, the same of those from peers, then the reply of each operation.
   local function run(log_key, key, held, ends, t, p, last)

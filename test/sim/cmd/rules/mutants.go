@@ -32,8 +32,8 @@ const (
 
 func mutants() []mutant {
 	return []mutant{
-		{name: "borrowed units are lent on", file: bookFile, test: smallWorlds, from: "max(0, min(c-used, b.own(now)))", to: "max(0, c-used)"},
-		{name: "units in use are lent", file: bookFile, from: "max(0, min(c-used, b.own(now)))", to: "max(0, min(c, b.own(now)))"},
+		{name: "borrowed units are lent on", file: bookFile, test: smallWorlds, from: "max(0, min(c-used, b.own(now), b.unheld(now, b.Holds.Until)))", to: "max(0, c-used)"},
+		{name: "units in use are lent", file: bookFile, from: "min(c-used, b.own(now), b.unheld(now, b.Holds.Until))", to: "min(c, b.own(now))"},
 		{name: "units in use are returned", file: bookFile, from: "b.free(now, used, l))", to: "b.free(now, 0, l))"},
 		{name: "a loan that is over is used", file: bookFile, test: "./quota/loan TestOver", from: "l.Until > now {", to: "true {"},
 		{name: "a record ends with its loan", file: bookFile, from: "bySlowest(t.Length+t.lingers())", to: "bySlowest(t.Length)"},
@@ -45,7 +45,7 @@ func mutants() []mutant {
 		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+terms.Keep()), now+terms.KeepAny())\n", to: "			_, _ = l, terms\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case Left(b.Lent) > b.Share:", to: "case false:"},
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return now < b.BurntUntilUS", to: "return false"},
-		{name: "a burnt share is lent", file: bookFile, from: "return max(0, min(c-used, b.own(now)))\n", to: "return max(0, min(c-used, b.Share-Left(b.Lent)))\n"},
+		{name: "a burnt share is lent", file: bookFile, from: "min(c-used, b.own(now), b.unheld(now, b.Holds.Until))", to: "min(c-used, b.Share-Left(b.Lent))"},
 		{name: "loans of a burnt share are extended", file: bookFile, from: "b.Free(now, used))); b.burnt(now) {", to: "b.Free(now, used))); false {"},
 		{name: "the store does not apply the bound", file: memoryFile, from: "min(u.ceilings[i], limits[i].Bounded), u", to: "u.ceilings[i], u"},
 		{name: "more is returned than the store gave back", file: planFile, from: "Loan: o.ID, Back: r.Back})", to: "Loan: o.ID, Back: r.Back + 1})"},
@@ -69,7 +69,8 @@ func mutants() []mutant {
 		{name: "a reservation is extended without end", file: holdsFile, test: reservations, from: "		ttl = max(0, min(ttl, r.last-u.now))\n", to: ""},
 		{name: "a reservation outlasts its epoch", file: holdsFile, test: reservations, from: "set < 0 || r.epoch != u.epoch", to: "set < 0"},
 		{name: "a reservation lasts longer than its loans allow", file: memoryFile, test: "./test/sim TestLongerReservationsWaitForLenders", from: "u.allows = min(u.allows, b.MaxTTL(u.now))", to: "u.allows = b.Terms.MaxTTL"},
-		{name: "what is held is lent and returned", file: memoryFile, from: "CountsFrom(u.now)) + u.keys[0].held()", to: "CountsFrom(u.now))"},
+		{name: "a reservation outlasts a loan that came after it", file: bookFile, test: "./test/sim TestReservationsUnderShorterLoans", from: "l.Until > now && l.Until+l.MaxTTL >= until", to: "l.Until > now"},
+		{name: "what is held is lent and returned", file: memoryFile, from: "	b.Holds = u.keys[0].open(u.now)\n", to: ""},
 		{name: "what is held is admitted again", file: holdsFile, from: "k.keyState.judge(l, from, ceiling-k.held(), k.sum)\n	if", to: "k.keyState.judge(l, from, ceiling, k.sum)\n	if"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= c.keep(l) {", to: "if h.floor == nil || now > h.until {"},
