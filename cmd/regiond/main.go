@@ -14,8 +14,8 @@ import (
 	"github.com/regiond/regiond/internal/demo"
 )
 
-// version is set by the Makefile (-ldflags "-X main.version=…") for a release.
-var version string
+// The linker sets version for a release (-ldflags "-X main.version=…"), and the others where it builds without a checkout.
+var version, commit, date string
 
 func main() {
 	redis.SetLogger(silence{})
@@ -31,7 +31,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // program is regiond with all of its commands.
 func program() *cobra.Command {
-	b := cli.ReadBuild(version)
+	b := cli.ReadBuild(cli.Build{Version: version, Commit: commit, Date: date})
 	return cli.New(b, serve(b), demo.Command(demoNode(b)), cli.Validate(daemon.CheckFiles), cli.Schema(), cli.Check(), cli.Explain(),
 		cli.Regions(), cli.Limits(), cli.Top(), cli.Bench(), cli.Healthcheck(), b.Command())
 }

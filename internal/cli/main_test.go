@@ -36,7 +36,7 @@ func invoke(t *testing.T, args ...string) output {
 }
 
 func invokeIn(ctx context.Context, args ...string) output {
-	b := ReadBuild("")
+	b := ReadBuild(Build{})
 	program := New(b, Regions(), Top(), Validate(daemon.CheckFiles), Schema(), Check(), Explain(), Bench(), Healthcheck(), b.Command())
 	var stdout, stderr bytes.Buffer
 	code := Run(ctx, program, args, &stdout, &stderr)

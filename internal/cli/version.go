@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,35 +15,36 @@ import (
 // Build is what this program was built from.
 type Build struct {
 	Version string
-	Commit  string // "unknown" outside a checkout
+	Commit  string // "unknown" without a checkout
+	Date    string // when Commit was made, RFC 3339 in UTC, so that one commit gives one program; "unknown" without a checkout
 }
 
-// ReadBuild asks the runtime. release, unless it is "", is the version that a
-// release was linked with.
-func ReadBuild(release string) Build {
-	b := Build{Version: release, Commit: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
-	if b.Version == "" || b.Version == "(devel)" {
-		b.Version = "devel"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			b.Commit = s.Value
+// ReadBuild asks the runtime for what linked, what the linker was given (-X), leaves empty.
+func ReadBuild(linked Build) Build {
+	b := linked
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "(devel)" {
+			b.Version = cmp.Or(b.Version, info.Main.Version)
+		}
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				b.Commit = cmp.Or(b.Commit, s.Value)
+			case "vcs.time":
+				b.Date = cmp.Or(b.Date, s.Value)
+			}
 		}
 	}
-	return b
+	return Build{Version: cmp.Or(b.Version, "devel"), Commit: cmp.Or(b.Commit, "unknown"), Date: cmp.Or(b.Date, "unknown")}
 }
 
 // String is a build in a line.
 func (b Build) String() string {
-	return fmt.Sprintf("%s, commit %s, %s", b.Version, b.Commit, runtime.Version())
+	return fmt.Sprintf("%s, commit %s, %s, %s", b.Version, b.Commit, runtime.Version(), platform)
 }
+
+// platform is what it was built for.
+const platform = runtime.GOOS + "/" + runtime.GOARCH
 
 // Command is the command `version`.
 func (b Build) Command() *cobra.Command {
@@ -55,7 +57,9 @@ func (b Build) Command() *cobra.Command {
 	format := outputFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *format == "json" {
-			return writeJSON(c.OutOrStdout(), map[string]string{"version": b.Version, "commit": b.Commit, "go": runtime.Version()})
+			return writeJSON(c.OutOrStdout(), map[string]string{
+				"version": b.Version, "commit": b.Commit, "date": b.Date, "go": runtime.Version(), "platform": platform,
+			})
 		}
 		fmt.Fprintln(c.OutOrStdout(), "regiond "+b.String())
 		return nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -28,15 +29,24 @@ func TestStartedBy(t *testing.T) {
 	}
 }
 
-// TestVersion: scripts read the names of the JSON.
+// TestVersion: scripts read the names of the JSON; what the linker was given comes first.
 func TestVersion(t *testing.T) {
-	if got := invoke(t, "version"); got.code != 0 || got.stdout != "regiond devel, commit unknown, "+runtime.Version()+"\n" {
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	if got := invoke(t, "version"); got.code != 0 || got.stdout != "regiond devel, commit unknown, "+runtime.Version()+", "+platform+"\n" {
 		t.Errorf("%+v", got)
 	}
-	var v struct{ Version, Commit, Go string }
 	got := invoke(t, "version", "-o", "json")
-	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil || v.Version != "devel" || v.Commit != "unknown" || v.Go != runtime.Version() {
+	var v map[string]string
+	if err := json.Unmarshal([]byte(got.stdout), &v); err != nil {
 		t.Errorf("%+v: %v", got, err)
+	}
+	want := map[string]string{"version": "devel", "commit": "unknown", "date": "unknown", "go": runtime.Version(), "platform": platform}
+	if !maps.Equal(v, want) {
+		t.Errorf("%v, want %v", v, want)
+	}
+	linked := Build{Version: "v1.2.0", Commit: "abc", Date: "2026-11-28T07:00:00Z"}
+	if b := ReadBuild(linked); b != linked {
+		t.Errorf("%+v, want %+v", b, linked)
 	}
 }
 
