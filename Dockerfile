@@ -1,6 +1,7 @@
 # regiond in an image of its own: one static program, certificates, no shell.
 #
 #     docker build -t regiond:dev .
+#     make image        with version, commit and date
 #
 # GOPROXY, GOSUMDB, GONOSUMDB and GOFLAGS can be set with --build-arg. Without a network:
 #
@@ -30,14 +31,22 @@ RUN case "$GOFLAGS" in *-mod=vendor*) exit 0 ;; esac; \
 
 COPY . .
 ARG VERSION=dev
-RUN go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/regiond ./cmd/regiond
+ARG COMMIT
+ARG DATE
+RUN go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" \
+        -o /out/regiond ./cmd/regiond
 
 FROM scratch
 ARG VERSION=dev
+ARG COMMIT
+ARG DATE
 LABEL org.opencontainers.image.title="regiond" \
       org.opencontainers.image.description="A rate limiter for APIs that run in several regions" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="$VERSION"
+      org.opencontainers.image.source="https://github.com/regiond/regiond" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$COMMIT" \
+      org.opencontainers.image.created="$DATE"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/regiond /regiond
 COPY LICENSE NOTICE THIRD_PARTY.md /

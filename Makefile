@@ -5,12 +5,16 @@ GOFUMPT_VERSION     := v0.12.0
 STATICCHECK_VERSION := v0.8.2
 GOLANGCI_VERSION    := v2.15.0
 GREMLINS_VERSION    := v0.6.0
+NFPM_VERSION        := v2.45.2
+CYCLONEDX_VERSION   := v1.10.0
 
 TOOLS       := $(CURDIR)/.tools
 GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GREMLINS    := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
+NFPM        := $(TOOLS)/nfpm-$(NFPM_VERSION)
+CYCLONEDX   := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)
 
 # middleware is a module of its own and has no dependencies; the Go example imports it
 # as users do.
@@ -30,7 +34,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build man test foreign screenshot check lines paths mutants chaos chaos-long sim sim-strict accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build release image man test foreign screenshot check lines paths mutants chaos chaos-long sim sim-strict accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,7 +52,15 @@ serve: ## start regiond on 127.0.0.1:8080, in memory, with no configuration
 build: ## build bin/regiond
 	go build -trimpath -buildvcs=auto -ldflags "-X main.version=$(VERSION)" -o bin/regiond ./cmd/regiond
 
-man: ## write a man page for each command into bin/man
+release: $(NFPM) $(CYCLONEDX) ## write archives, packages, bills of materials and checksums of VERSION into bin/release
+	NFPM=$(NFPM) CYCLONEDX=$(CYCLONEDX) scripts/release "$(VERSION)" bin/release
+
+image: ## build the image regiond:VERSION; needs a Docker engine
+	docker build --build-arg VERSION="$(VERSION)" --build-arg COMMIT="$$(git rev-parse HEAD)" \
+		--build-arg DATE="$$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)" \
+		$(foreach v,GOPROXY GOSUMDB GONOSUMDB GOFLAGS,--build-arg $(v)) -t "regiond:$(VERSION)" .
+
+man: ## write man pages and completions into bin/man
 	mkdir -p bin/man
 	go test -count=1 -run 'TestManPages$$' ./cmd/regiond -man $(CURDIR)/bin/man
 
@@ -72,8 +84,9 @@ test: ## install what the tests need, then run the tests of the program
 	echo "go test $(TESTFLAGS) -run '$(WITHOUTRACE)'"; go test $(TESTFLAGS) -run '$(WITHOUTRACE)' ./internal/daemon ./region/loans || failed=yes; \
 	test -z "$$failed"
 
-foreign: ## check deploy/, docker-compose.multi.yml and rate limit files with other programs, and gateways under load
+foreign: $(NFPM) $(CYCLONEDX) ## check deploy/, docker-compose.multi.yml, packages and rate limit files with other programs, and gateways under load
 	scripts/test-deps foreign
+	scripts/package-image
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) -p 1 -run '$(ALONE)' ./examples/...
 	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
 
@@ -149,6 +162,12 @@ $(GOLANGCI):
 
 $(GREMLINS):
 	scripts/install-tool $@ github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
+
+$(NFPM):
+	scripts/install-tool $@ github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+
+$(CYCLONEDX):
+	scripts/install-tool $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
 
 clean: ## remove what was built here
 	rm -rf bin .tools

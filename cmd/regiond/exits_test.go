@@ -127,20 +127,13 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		var stdout, stderr bytes.Buffer
-		code := cli.Run(t.Context(), program(), []string{"completion", shell}, &stdout, &stderr)
-		if code != 0 || !strings.Contains(stdout.String(), "__complete") {
-			t.Errorf("completion %s: exit %d, %d bytes, %s", shell, code, stdout.Len(), &stderr)
-		}
-	}
 }
 
-// manPages is where TestManPages writes them: make man.
-var manPages = flag.String("man", "", "`folder` for the man pages")
+// manPages is where TestManPages writes them: make man, scripts/release.
+var manPages = flag.String("man", "", "`folder` for the man pages and completions")
 
-// TestManPages: each command has one, with its examples. cobra's generator and what it needs are 0.7 MB that stay out of
-// the program.
+// TestManPages: each command has one, with its examples, and each shell a completion. cobra's generator of man pages and what it
+// needs are 0.7 MB that stay out of the program.
 func TestManPages(t *testing.T) {
 	dir := *manPages
 	if dir == "" {
@@ -156,6 +149,16 @@ func TestManPages(t *testing.T) {
 		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
 		if err != nil || !bytes.Contains(page, []byte(".SH EXAMPLE")) {
 			t.Errorf("%s: %v\n%s", name, err, page)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		var stdout, stderr bytes.Buffer
+		code := cli.Run(t.Context(), program(), []string{"completion", shell}, &stdout, &stderr)
+		if code != 0 || !strings.Contains(stdout.String(), "__complete") {
+			t.Errorf("completion %s: exit %d, %d bytes, %s", shell, code, stdout.Len(), &stderr)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "regiond."+shell), stdout.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

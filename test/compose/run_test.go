@@ -3,7 +3,9 @@
 package compose
 
 import (
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ func TestThreeRegions(t *testing.T) {
 	start := time.Now()
 	p.compose(t, "build", "regiond-eu-west") // the image of all three
 	t.Logf("image built:                   %8.1f s", time.Since(start).Seconds())
+	t.Run("the image is small and says what it is", image)
 	start = time.Now()
 	p.compose(t, "--profile", "gateways", "up", "--detach", "--no-build")
 	t.Logf("twelve containers up:         %8.1f s", time.Since(start).Seconds())
@@ -44,6 +47,40 @@ func TestThreeRegions(t *testing.T) {
 	t.Run("regions reach each other by gossip and gateways only", func(t *testing.T) { isolation(t, p) })
 	t.Run("redis refuses nothing that regiond asks", func(t *testing.T) { permissions(t, p) })
 	t.Run("prometheus reads all regions", func(t *testing.T) { scrape(t, p) })
+}
+
+// imageLimit is the size that docs/deploy.md states.
+const imageLimit = 60e6
+
+// image is what an engine reads of the image that docker-compose.multi.yml builds, and what the program in it reports.
+func image(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "docker", "image", "inspect", "regiond:compose-test").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images []struct {
+		Size   int64
+		Config struct {
+			User        string
+			Labels      map[string]string
+			Healthcheck *struct{ Test []string }
+		}
+	}
+	if err := json.Unmarshal(out, &images); err != nil || len(images) != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	i := images[0]
+	t.Logf("image: %d MB", i.Size/1e6)
+	if i.Size > imageLimit || i.Config.User != "65532:65532" || i.Config.Healthcheck == nil {
+		t.Errorf("the image has %d bytes, at most %d are stated; user %q, health check %v", i.Size, int64(imageLimit), i.Config.User, i.Config.Healthcheck)
+	}
+	if v := i.Config.Labels["org.opencontainers.image.version"]; v != "compose-test" {
+		t.Errorf("its version is labelled %q", v)
+	}
+	run := exec.CommandContext(t.Context(), "docker", "run", "--rm", "--read-only", "--network", "none", "--cap-drop", "ALL", "regiond:compose-test", "version")
+	if out, err := run.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "regiond compose-test, ") {
+		t.Errorf("its program reports %s (%v)", out, err)
+	}
 }
 
 // spend reports the whole of a global limit in one region, and waits for the

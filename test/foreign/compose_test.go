@@ -80,6 +80,11 @@ func TestDockerfile(t *testing.T) {
 	if !strings.HasPrefix(last, "\nFROM scratch\n") || !strings.Contains(last, "\nUSER 65532:65532\n") || !strings.Contains(last, `"/regiond", "healthcheck"`) {
 		t.Errorf("the image is not from scratch, without root and with a health check:\n%s", last)
 	}
+	for _, name := range []string{"title", "description", "licenses", "source", "version", "revision", "created"} {
+		if !strings.Contains(last, "org.opencontainers.image."+name+"=") {
+			t.Errorf("the image has no label %s", name)
+		}
+	}
 	for _, word := range []string{"# syntax", "--mount", "<<EOF", "COPY --link"} {
 		if strings.Contains(text, word) {
 			t.Errorf("Dockerfile has %s, which needs BuildKit", word)

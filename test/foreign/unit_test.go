@@ -19,7 +19,7 @@ func TestUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	unit := filepath.Join(t.TempDir(), "regiond.service")
-	text := strings.Replace(read(t, "deploy/regiond.service"), "/usr/local/bin/regiond", program, 1)
+	text := strings.Replace(read(t, "deploy/regiond.service"), "ExecStart=regiond ", "ExecStart="+program+" ", 1)
 	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
