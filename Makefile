@@ -88,7 +88,7 @@ foreign: $(NFPM) $(CYCLONEDX) ## check deploy/, docker-compose.multi.yml, packag
 	scripts/test-deps foreign
 	scripts/package-image
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) -p 1 -run '$(ALONE)' ./examples/...
-	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 8m ./...; done
+	@set -e; for m in $(FOREIGN); do echo "go test -C $$m ./..."; go test -C $$m -count=1 -timeout 15m ./...; done
 
 screenshot: ## take docs/page.png and page-dark.png, the pictures of the page; needs chromium
 	scripts/test-deps

@@ -281,7 +281,7 @@ func (m machine) await(t *testing.T, what, script string, so func(output string,
 		if so(out, err) {
 			return nil
 		}
-		return fmt.Errorf("%s: %v: %s", what, err, out)
+		return fmt.Errorf("%s: now %q", what, out)
 	})
 }
 
