@@ -19,9 +19,9 @@ CYCLONEDX   := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)
 # middleware is a module of its own and has no dependencies; the Go example imports it
 # as users do.
 MODULES := . middleware examples/go
-# Tests that need modules the program does without, such as Prometheus's parser and
+# Tests that need modules the program does without, such as Prometheus's parser, Helm and
 # envoyproxy/ratelimit.
-FOREIGN := test/foreign test/ratelimit
+FOREIGN := test/foreign test/ratelimit test/helm
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 10s
