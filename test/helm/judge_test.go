@@ -128,9 +128,10 @@ func (r *release) selectors() error {
 	var errs []error
 	selects := func(o runtime.Object, s *meta.LabelSelector) {
 		selector, err := meta.LabelSelectorAsSelector(s)
-		if err != nil || selector.Empty() || !selector.Matches(pod) {
-			errs = append(errs, fmt.Errorf("selector of %T %s does not match the pods (%v)", o, o.(meta.Object).GetName(), err))
+		if err == nil && (selector.Empty() || !selector.Matches(pod)) {
+			err = fmt.Errorf("selector of %T %s does not match the pods", o, o.(meta.Object).GetName())
 		}
+		errs = append(errs, err)
 	}
 	selects(r.deployment, r.deployment.Spec.Selector)
 	for _, c := range r.deployment.Spec.Template.Spec.TopologySpreadConstraints {

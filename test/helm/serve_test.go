@@ -88,8 +88,7 @@ func serves(t *testing.T, r *release) {
 		url := fmt.Sprintf("%s://127.0.0.1:%d%s", strings.ToLower(string(container.ReadinessProbe.HTTPGet.Scheme)), moved["admin"], probe)
 		if err := await(ctx, client, url); err != nil {
 			cancel()
-			<-ended
-			t.Fatalf("%s: %v\nregiond %s\n%s", url, err, strings.Join(args, " "), log.String())
+			t.Fatalf("%s: %v, then %v\nregiond %s\n%s", url, err, <-ended, strings.Join(args, " "), log.String())
 		}
 	}
 	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
