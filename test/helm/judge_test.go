@@ -172,8 +172,17 @@ func (r *release) ports() error {
 		}
 		open(name, p.HTTPGet.Port, core.ProtocolTCP)
 	}
+	var top struct {
+		Access struct {
+			CertFile string `json:"cert_file"`
+		} `json:"access"`
+	}
+	errs = append(errs, yaml.Unmarshal([]byte(r.config.Data["topology.yaml"]), &top))
 	for _, s := range r.services {
 		for _, p := range s.Spec.Ports {
+			if p.AppProtocol != nil && *p.AppProtocol == "kubernetes.io/h2c" && top.Access.CertFile != "" {
+				errs = append(errs, fmt.Errorf("clients of the Service %s would not speak TLS", s.Name))
+			}
 			open("Service "+s.Name, p.TargetPort, p.Protocol)
 		}
 	}

@@ -60,10 +60,11 @@ not serve. Everything else about the topology is for regiond to judge. */ -}}
 {{- if not $region -}}
 {{- fail (printf "region: %q is not in the topology; set it to one of %s" .Values.region (join ", " $names)) -}}
 {{- end -}}
-{{- $facts := dict "region" $region.name "grpc" 0 "gossip" 0 "gateway" 0 "scheme" "HTTP" -}}
+{{- $facts := dict "region" $region.name "grpc" 0 "gossip" 0 "gateway" 0 "api" "http" "scheme" "HTTP" -}}
 {{- $_ := set $facts "http" (include "regiond.port" (list (default "" $region.http) "http" $region.name) | int) -}}
 {{- $_ := set $facts "admin" (include "regiond.port" (list (default "0.0.0.0:9090" $region.admin) "admin" $region.name) | int) -}}
 {{- if $region.grpc }}{{ $_ := set $facts "grpc" (include "regiond.port" (list $region.grpc "grpc" $region.name) | int) }}{{ end -}}
+{{- if ($top.access).cert_file }}{{ $_ := set $facts "api" "https" }}{{ end -}}
 {{- if ($top.access).admin_cert_file }}{{ $_ := set $facts "scheme" "HTTPS" }}{{ end -}}
 {{- $bus := or (not $region.nats) ($region.nats).embedded -}}
 {{- if $region.gossip -}}
