@@ -14,7 +14,7 @@ import (
 	"github.com/regiond/regiond/internal/demo"
 )
 
-// The linker sets version for a release (-ldflags "-X main.version=…"), and the others where it builds without a checkout.
+// The linker sets them for a release and an image (-ldflags "-X main.version=…"); else they are what Go has stamped.
 var version, commit, date string
 
 func main() {

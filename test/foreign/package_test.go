@@ -351,8 +351,13 @@ func lifecycle(t *testing.T, first, second string) {
 	pid := m.do(t, "systemctl show -P MainPID regiond")
 	m.do(t, "dpkg --install /root/second.deb")
 	m.ready(t)
-	if out := m.do(t, "regiond version -o json"); !strings.Contains(out, `"v0.1.1"`) {
-		t.Errorf("after the upgrade: %s", out)
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := m.do(t, "regiond version -o json")
+	if !strings.Contains(out, `"v0.1.1"`) || !strings.Contains(out, strings.TrimSpace(string(commit))) || strings.Contains(out, "unknown") {
+		t.Errorf("after the upgrade it reports %s, of commit %s", out, commit)
 	}
 	now := m.do(t, "systemctl show -P MainPID regiond")
 	if log := m.do(t, "journalctl --no-pager --output cat _PID="+now); now == pid || !strings.Contains(log, `"version":"v0.1.1"`) {
@@ -366,7 +371,7 @@ func lifecycle(t *testing.T, first, second string) {
 
 	// A version that refuses the file does not replace one that serves.
 	m.do(t, "cp /etc/regiond/topology.yaml /root && echo nonsense: true >>/etc/regiond/topology.yaml")
-	out := m.do(t, "dpkg --install /root/first.deb 2>&1")
+	out = m.do(t, "dpkg --install /root/first.deb 2>&1")
 	if pid := m.do(t, "systemctl show -P MainPID regiond"); pid != now || !strings.Contains(out, "the version before goes on") {
 		t.Errorf("with a mistake in the file process %s became %s:\n%s", now, pid, out)
 	}
