@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/regiond/regiond/region"
 )
 
 // maxCell is how many words a cell of a table has: more is a paragraph, which belongs below the table.
@@ -95,6 +97,36 @@ func TestFaultsAreFound(t *testing.T) {
 	} {
 		if got := faults(text); len(got) != want {
 			t.Errorf("%q: %q, want %d", text, got, want)
+		}
+	}
+}
+
+// The file with which docs/configure.md begins is a topology, and so is it with each limit that the page adds to it.
+func TestGuideIsValid(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configure.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, _, _ := strings.Cut(string(text), "\n## Limits\n")
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(guide, -1)
+	if len(blocks) < 8 {
+		t.Fatalf("the guide has %d blocks", len(blocks))
+	}
+	limits := "    limits:\n"
+	for _, b := range blocks {
+		file, own := blocks[0][1], b[1]
+		switch {
+		case strings.HasPrefix(own, "      - "): // a limit, and what stands below the policies
+			own, rest, _ := strings.Cut(own, "\nforward_auth:")
+			file = strings.Replace(file, limits, limits+strings.Replace(own, "sustained", "added", 1)+"\n", 1)
+			if rest != "" {
+				file += "forward_auth:" + rest
+			}
+		case strings.HasPrefix(own, "    "): // of the policy
+			file = strings.Replace(file, limits, own+limits, 1)
+		}
+		if _, _, err := region.Parse("guide.yaml", []byte(file)); err != nil {
+			t.Errorf("%v\n%s", err, file)
 		}
 	}
 }
