@@ -263,6 +263,7 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 		alone := *l
 		switch {
 		case l.Algorithm == quota.Concurrent: // each reservation says how long it lasts
+		case l.Algorithm == quota.CalendarPeriods: // a period is what it is: each process has a unit at least
 		case l.Algorithm == quota.GCRA:
 			stretch := min(processes, mostStretch)
 			alone.Burst = max(1, l.Capacity()/processes)

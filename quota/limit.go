@@ -41,6 +41,8 @@ const (
 	// Concurrent counts open reservations, one unit each, and nothing else; W is how long
 	// one lasts that does not say. It is `kind: concurrent` in topology.yaml.
 	Concurrent
+	// CalendarPeriods counts by the periods of a Calendar, from nothing in each. It is `calendar: month` in topology.yaml.
+	CalendarPeriods
 )
 
 // Counts says what a limit counts of a reservation. The zero value is CountsRequests.
@@ -119,6 +121,8 @@ type Limit struct {
 	//
 	// It is a percentage; 0 is for none.
 	Near float64 `yaml:"near"`
+	// Calendar divides time into periods, of CalendarPeriods, whose Window is Calendar.Unit.Window; nil of others.
+	Calendar *Calendar
 	// HeldFor is the max_ttl of the policy of a limit with CountsTokens: how long a reservation holds units of it at most
 	// that is not extended, under a bound at all. 0 for other limits.
 	HeldFor time.Duration
@@ -179,6 +183,10 @@ func (l *Limit) Validate() []FieldError {
 		l.validateConcurrent(&ms)
 		return ms
 	}
+	if l.Algorithm == CalendarPeriods {
+		l.validateCalendar(&ms)
+		return ms
+	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
 		ms.add("/per", "must be between 1ms and 744h (31 days), is %v", l.Window)
 	} else if l.Window%time.Microsecond != 0 {
@@ -230,6 +238,23 @@ func (l *Limit) validateConcurrent(ms *fieldErrors) {
 	}
 	l.validateDimensions(ms)
 }
+
+// validateCalendar refuses what a limit with periods of a calendar has not.
+func (l *Limit) validateCalendar(ms *fieldErrors) {
+	if l.Calendar == nil {
+		ms.add("/calendar", "is missing")
+	}
+	if l.Scope == ScopeGlobal {
+		ms.add("/scope", "a limit with calendar counts in each region alone; remove scope, or use per with scope: global")
+	}
+	if l.MaxOvershoot != 0 {
+		ms.add("/max_overshoot", "is not for a limit with calendar: loans between regions go by windows; use per with scope: global")
+	}
+	l.validateDimensions(ms)
+}
+
+// CalendarHas is why a CalendarPeriods limit has no other fields.
+const CalendarHas = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, counts, by and when"
 
 // ConcurrentHas is why a Concurrent limit has no other fields.
 const ConcurrentHas = "is not for kind: concurrent, which counts open reservations of this region: it has units, ttl, by and when"

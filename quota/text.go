@@ -9,7 +9,7 @@ import (
 // The names of enumeration values in YAML, JSON and metrics. UnmarshalText
 // accepts exactly these; its error lists them.
 var (
-	algorithmNames   = []string{"sliding_log", "sliding_window", "gcra", "concurrent"}
+	algorithmNames   = []string{"sliding_log", "sliding_window", "gcra", "concurrent", "calendar"}
 	countsNames      = []string{"requests", "tokens"}
 	scopeNames       = []string{"region", "global"}
 	failModeNames    = []string{"share", "open", "closed"}
@@ -50,7 +50,7 @@ func ParseName[E ~uint8](e *E, names []string, text []byte) error {
 // String returns the name used in topology.yaml.
 func (a Algorithm) String() string { return EnumName(algorithmNames, uint8(a)) }
 
-// UnmarshalText implements encoding.TextUnmarshaler. Concurrent is a kind of limit, not an algorithm to choose.
+// UnmarshalText implements encoding.TextUnmarshaler. The last two are kinds of limit, not algorithms to choose.
 func (a *Algorithm) UnmarshalText(text []byte) error {
 	return ParseName(a, algorithmNames[:Concurrent], text)
 }

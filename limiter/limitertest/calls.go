@@ -120,6 +120,11 @@ func DecideOne(s decider, c store.Call) (store.Verdict, error) {
 
 // GenLimit draws a valid limit of any algorithm.
 func GenLimit(t *rapid.T, name string) *quota.Limit {
+	if rapid.IntRange(0, 4).Draw(t, "calendar") == 0 {
+		unit := rapid.SampledFrom([]string{"hour", "hour", "day", "month"}).Draw(t, "unit")
+		offset := rapid.SampledFrom([]int64{0, 0, 900, -3600, 50_000}).Draw(t, "offset")
+		return calendarLimit(name, rapid.SampledFrom([]int64{1, 3, 10, 40, quota.MaxUnits}).Draw(t, "L"), unit, offset)
+	}
 	l := &quota.Limit{Name: name, Algorithm: quota.Algorithm(rapid.IntRange(0, 2).Draw(t, "algorithm"))}
 	l.Window = time.Duration(rapid.SampledFrom([]int64{1000, 1500, 10_000, 60_000, 1_000_003, 2_678_400_000_000}).Draw(t, "W")) * time.Microsecond
 	l.Units = rapid.SampledFrom([]int64{1, 2, 3, 5, 10, 40}).Draw(t, "L")

@@ -55,9 +55,13 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 	if len(words) < 5 || words[3] != "per" {
 		t.Fatalf("a limit has a name, an algorithm, units and a window: %q", words)
 	}
-	l = &quota.Limit{Name: words[0], Units: number(t, words[2]), Window: time.Duration(number(t, words[4])) * time.Microsecond}
-	if err := l.Algorithm.UnmarshalText([]byte(words[1])); err != nil {
-		t.Fatal(err)
+	if words[1] == "calendar" {
+		l = calendarLimit(words[0], number(t, words[2]), words[4], 0)
+	} else {
+		l = &quota.Limit{Name: words[0], Units: number(t, words[2]), Window: time.Duration(number(t, words[4])) * time.Microsecond}
+		if err := l.Algorithm.UnmarshalText([]byte(words[1])); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, w := range words[5:] {
 		switch name, value, _ := strings.Cut(w, "="); name {
@@ -65,6 +69,8 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 			l.Burst = number(t, value)
 		case "global":
 			l.Scope = quota.ScopeGlobal
+		case "offset":
+			l = calendarLimit(l.Name, l.Units, words[4], number(t, value))
 		case "by":
 			l.By = []string{value}
 		default:
@@ -72,6 +78,16 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 		}
 	}
 	return set, l
+}
+
+// calendarLimit counts by a unit of a calendar. All zones have one name, as if they were versions of its data: their clocks are
+// ahead of UTC by so many seconds.
+func calendarLimit(name string, units int64, unit string, offset int64) *quota.Limit {
+	c := &quota.Calendar{Anchor: 1, Zone: time.FixedZone("Here/There", int(offset))}
+	if err := c.Unit.UnmarshalText([]byte(unit)); err != nil {
+		panic(err)
+	}
+	return &quota.Limit{Name: name, Units: units, Algorithm: quota.CalendarPeriods, Calendar: c, Window: c.Unit.Window()}
 }
 
 func (l *ledger) run(t *testing.T, newStore New) {

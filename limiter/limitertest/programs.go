@@ -128,7 +128,7 @@ func genLimits(t *rapid.T) []*quota.Limit {
 	var limits []*quota.Limit
 	for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
 		l := GenLimit(t, fmt.Sprint("l", i))
-		if l.Algorithm != quota.GCRA && rapid.Bool().Draw(t, "global") {
+		if l.Algorithm != quota.GCRA && l.Calendar == nil && rapid.Bool().Draw(t, "global") {
 			l.Scope = quota.ScopeGlobal
 		}
 		if rapid.IntRange(0, 2).Draw(t, "by") == 0 {
@@ -142,7 +142,7 @@ func genLimits(t *rapid.T) []*quota.Limit {
 // plainLogs makes one partition's logs of all limits.
 func plainLogs(limits []*quota.Limit) []*quota.Limit {
 	for _, l := range limits {
-		l.Algorithm, l.Burst, l.By, l.Units = quota.SlidingLog, 0, nil, min(l.Units, 40)
+		l.Algorithm, l.Calendar, l.Burst, l.By, l.Units = quota.SlidingLog, nil, 0, nil, min(l.Units, 40)
 	}
 	return limits
 }

@@ -37,12 +37,19 @@ func reloadProgram(t *rapid.T, p *pair) {
 	}
 }
 
-// genReload changes windows, units and bursts of limits. Window and units of a log change only
-// if raise is set: what it still holds of a time when they were lower is up to the store.
+// genReload changes windows, units, bursts and zone data of limits. Window and units of a log change only
+// if raise is set: what it still holds of a time when they were lower is up to the store. Zone data change only if it is not:
+// how long to wait is not known when others come.
 func genReload(t *rapid.T, limits []*quota.Limit, raise bool) []*quota.Limit {
 	changed := make([]*quota.Limit, len(limits))
 	for i, l := range limits {
 		c, other := *l, genLimits(t)[0]
+		if l.Calendar != nil && !raise { // other zone data
+			c.Calendar = calendarLimit("", 1, l.Calendar.Unit.String(), rapid.Int64Range(-4000, 4000).Draw(t, "offset")).Calendar
+		}
+		if l.Calendar != nil {
+			other.Window = l.Window
+		}
 		if rapid.Bool().Draw(t, "other W") && (raise || l.Algorithm != quota.SlidingLog) {
 			c.Window = other.Window
 		}
@@ -117,7 +124,11 @@ func waitProgram(t *rapid.T, p *pair) {
 	}
 	for range rapid.IntRange(1, 10).Draw(t, "charges") {
 		decideNow(call(rapid.SampledFrom([]store.Op{store.OpCheck, store.OpReport}).Draw(t, "op")))
-		p.us += genMove(t, q.Limits)
+		move := genMove(t, q.Limits)
+		if slices.ContainsFunc(limits, func(l *quota.Limit) bool { return l.Calendar != nil }) {
+			move = max(0, move) // else a period that has less left comes again
+		}
+		p.us += move
 	}
 	q = Ask(genReload(t, limits, true)...)
 	c := call(store.OpCheck)
@@ -130,7 +141,7 @@ func waitProgram(t *rapid.T, p *pair) {
 		got := v.Limits[q.places[i]]
 		due = max(due, p.us+got.WaitUS)
 		// A clock that is less than a second behind is waited for.
-		if bound := [...]int64{quota.SlidingLog: 1, quota.SlidingWindow: 2}; l.Algorithm != quota.GCRA && got.ResetUS >= bound[l.Algorithm]*l.WindowUS()+1_000_000 {
+		if bound := [...]int64{quota.SlidingLog: 1, quota.SlidingWindow: 2}; int(l.Algorithm) < len(bound) && got.ResetUS >= bound[l.Algorithm]*l.WindowUS()+1_000_000 {
 			t.Fatalf("limit %s is empty again after %d µs, its window is %d", l.Name, got.ResetUS, l.WindowUS())
 		}
 	}

@@ -23,11 +23,14 @@ type keyState struct {
 	buckets quota.Buckets // 'w', as of the newest stamp
 	level   quota.Level   // 'g', as of the newest stamp
 	window  int64         // µs; the W that buckets or level were written under
+	periods quota.Periods // 'p'
 
 	// The same at clock. They are kept only when something is charged: TIME may
 	// yet go back behind what a denial or a peek has seen.
 	bucketsNow quota.Buckets
 	levelNow   quota.Level
+	periodsNow quota.Periods
+	older      bool // of periodsNow the older one counts
 }
 
 // need is how much of a log the limits of a plan need.
@@ -83,6 +86,10 @@ func (k *keyState) at(plan *store.PlannedKey, time int64) {
 		v := k.level.Reshape(k.window, w, l.Capacity())
 		k.clock = quota.PartitionClockAt(time, k.newest, k.offset, k.newest+v.Falls(0, l.Units, w))
 		k.levelNow = v.Drain(k.clock.Now-k.newest, l.Units, w)
+	case 'p': // they go by TIME itself
+		now := l.Calendar.At(time)
+		k.clock = quota.PartitionClock{Time: time, Now: time}
+		k.periodsNow, k.older = k.periods.At(time, now, l.Calendar.Next(now))
 	default:
 		k.clock = quota.PartitionClockAt(time, k.newest, k.offset, k.newest+plan.Longest)
 	}
@@ -117,6 +124,8 @@ func (k *keyState) used(l *quota.Limit, from int64) int64 {
 		return k.bucketsNow.Used(k.clock.Now, l.WindowUS())
 	case 'g':
 		return k.levelNow.Used()
+	case 'p':
+		return k.periodsNow.Count(k.older).Units
 	}
 	edge := k.edge(l, from)
 	return k.total() - k.sum(sort.Search(len(k.log), func(i int) bool { return k.log[i].us > edge }))
@@ -129,6 +138,8 @@ func (k *keyState) fits(l *quota.Limit, ceiling, cost int64) int64 {
 		return k.bucketsNow.Fits(k.clock.Now, l.WindowUS(), ceiling, cost)
 	case 'g':
 		return k.clock.Now + k.levelNow.Falls(ceiling-cost, l.Units, l.WindowUS())
+	case 'p':
+		return k.periodsNow.Falls(k.older, ceiling-cost)
 	}
 	// The entry that holds the (ceiling−cost+1)-th newest unit has to leave.
 	unit := k.total() - (ceiling - cost)
@@ -144,6 +155,10 @@ func (k *keyState) reset(l *quota.Limit, from int64) int64 {
 		due = k.bucketsNow.Empties(k.clock.Now, l.WindowUS())
 	case 'g':
 		due += k.levelNow.Falls(0, l.Units, l.WindowUS())
+	case 'p':
+		if k.used(l, from) > 0 {
+			due = k.periodsNow.Falls(k.older, 0)
+		}
 	default:
 		if due = k.newest + l.WindowUS(); k.newest <= k.edge(l, from) {
 			return 0
@@ -174,6 +189,8 @@ func (k *keyState) charge(plan *store.PlannedKey, cost, time int64, coarse bool)
 		k.bucketsNow = k.bucketsNow.Add(cost)
 	case 'g':
 		k.levelNow = k.levelNow.Add(cost, plan.Limits[0].Capacity())
+	case 'p':
+		k.periodsNow.Count(k.older).Add(cost)
 	default:
 		if time != k.clock.Time {
 			k.clock = quota.PartitionClock{Time: time, Now: max(k.newest, time+k.offset), Offset: k.offset}
@@ -184,7 +201,7 @@ func (k *keyState) charge(plan *store.PlannedKey, cost, time int64, coarse bool)
 			k.coarsen()
 		}
 	}
-	k.buckets, k.level, k.window = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS()
+	k.buckets, k.level, k.periods, k.window = k.bucketsNow, k.levelNow, k.periodsNow, plan.Limits[0].WindowUS()
 	k.newest, k.offset = k.clock.Now, k.clock.Offset
 }
 
@@ -194,7 +211,8 @@ func (k *keyState) refund(plan *store.PlannedKey, units int64) {
 	k.offset = k.clock.Offset
 	if k.kind != 'l' {
 		k.bucketsNow, k.levelNow = k.bucketsNow.Sub(units), k.levelNow.Sub(units)
-		k.buckets, k.level, k.window, k.newest = k.bucketsNow, k.levelNow, plan.Limits[0].WindowUS(), k.clock.Now
+		k.periodsNow.Count(k.older).Add(-units)
+		k.buckets, k.level, k.periods, k.window, k.newest = k.bucketsNow, k.levelNow, k.periodsNow, plan.Limits[0].WindowUS(), k.clock.Now
 		return
 	}
 	n := k.needed(plan)
@@ -214,8 +232,11 @@ func (k *keyState) refund(plan *store.PlannedKey, units int64) {
 // lasts is for how long after a charge an answer can depend on it, µs.
 func (k *keyState) lasts(plan *store.PlannedKey) int64 {
 	ttl := plan.TTL.Microseconds()
-	if k.kind == 'g' {
+	switch k.kind {
+	case 'g':
 		ttl += k.level.Falls(0, plan.Limits[0].Units, k.window)
+	case 'p':
+		ttl += max(0, k.periods.Newest.End-k.clock.Time)
 	}
 	return ttl
 }

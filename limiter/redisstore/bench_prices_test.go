@@ -62,7 +62,7 @@ func (s *benchStore) fillLogs(b *testing.B, calls []store.Call, kind string, ent
 
 // send runs calls as one script call and fails unless each verdict is outcome.
 func (s *benchStore) send(b *testing.B, calls []store.Call, outcome byte) {
-	reply, err := s.redis.Client().Do(context.Background(), appendCalls([]any{"EVALSHA", decideScript(nowLua, "").sha}, "n", calls, asIs)...).Result()
+	reply, err := s.redis.Client().Do(context.Background(), appendCalls([]any{"EVALSHA", decideScript(nowLua, "").sha}, "n", calls, time.Now().UnixMicro(), asIs)...).Result()
 	verdicts := make([]store.Verdict, len(calls))
 	if err == nil {
 		err = parseReplies(reply, "n", calls, verdicts)

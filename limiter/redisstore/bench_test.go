@@ -163,7 +163,7 @@ func BenchmarkCollector(b *testing.B) {
 	sha := decideScript(nowLua, "").sha
 	alone := func(caller, n int) {
 		ask, verdicts := of(caller, n), make([]store.Verdict, 1)
-		reply, err := plain.Do(context.Background(), appendCalls([]any{"EVALSHA", sha}, "n", ask, asIs)...).Result()
+		reply, err := plain.Do(context.Background(), appendCalls([]any{"EVALSHA", sha}, "n", ask, time.Now().UnixMicro(), asIs)...).Result()
 		if err == nil {
 			err = parseReplies(reply, "n", ask, verdicts)
 		}

@@ -39,6 +39,7 @@ type node struct {
 	lacks   string                // what it was last found to lack, "" for nothing
 	unknown func(context.Context) // Options.Unknown
 	cluster *cluster              // nil for a server that holds all keys
+	ahead   atomic.Int64          // µs by which TIME was ahead of this host's clock when the server last answered
 }
 
 // newNodes returns what makes the nodes of one store.
@@ -140,13 +141,35 @@ func (n *node) exec(ctx context.Context, calls []store.Call, verdicts []store.Ve
 		endedUS = 0
 	}
 	for _, p := range parts {
-		if err := p.outcome(); err != nil {
-			store.Fail(p.verdicts, err)
-		}
+		n.finish(ctx, p, mostOtherTimes)
 		p.gather(verdicts)
 	}
 	return endedUS
 }
+
+// mostOtherTimes is how often calls are sent again for errOtherTime: the answer has said what TIME it is.
+const mostOtherTimes = 2
+
+// finish fills the verdicts of a script call, and sends again what took TIME for another.
+func (n *node) finish(ctx context.Context, p *scriptCall, times int) {
+	if err := p.outcome(); err != nil {
+		store.Fail(p.verdicts, err)
+		return
+	}
+	n.ahead.Store(p.verdicts[0].StoreUS - time.Now().UnixMicro())
+	again := &scriptCall{}
+	for i := range p.verdicts {
+		if errors.Is(p.verdicts[i].Err, errOtherTime) {
+			again.add(i, &p.calls[i])
+		}
+	}
+	if len(again.calls) > 0 && times > 0 {
+		n.pipeline(ctx, []*scriptCall{again})
+		n.finish(ctx, again, times-1)
+		again.gather(p.verdicts)
+	}
+}
+
 
 // pipeline sends each once, together, and returns when the server had run them, 0 if it did not answer.
 func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64) {
@@ -208,7 +231,7 @@ func (n *node) command(p *scriptCall) (args []any) {
 	p.nonce = n.nonce + "." + strconv.FormatUint(n.calls.Add(1), 36)
 	args = make([]any, 2, 16+12*len(p.calls))
 	args[0], args[1] = "EVALSHA", n.script.sha
-	return appendCalls(args, p.nonce, p.calls, n.fence)
+	return appendCalls(args, p.nonce, p.calls, time.Now().UnixMicro()+n.ahead.Load(), n.fence)
 }
 
 // once sends a command exactly once, whatever happens to its reply.

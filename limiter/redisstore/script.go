@@ -31,6 +31,8 @@ var (
 	logLua string
 	//go:embed lua/window_gcra.lua
 	windowLua string
+	//go:embed lua/periods.lua
+	periodsLua string
 	//go:embed lua/loans.lua
 	loansLua string
 	//go:embed lua/holds.lua
@@ -59,15 +61,15 @@ func decideScript(now, epoch string) script {
 	now += "\nlocal EPOCH = '" + epoch + "'"
 	return newScript(strings.Join([]string{
 		now, baseLua, usageLua, quickLua,
-		"local function general()", clockLua, logLua, windowLua, loansLua, holdsLua, generalLua, "end",
+		"local function general()", clockLua, logLua, windowLua, periodsLua, loansLua, holdsLua, generalLua, "end",
 		decideLua,
 	}, "\n"))
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
 // ARGV as lua/decide.lua describes them. Equal plans are sent once. They point into
-// calls, since a string in an interface would be an allocation each.
-func appendCalls(args []any, nonce string, calls []store.Call, fence func(quota.Bound) quota.Bound) []any {
+// calls, since a string in an interface would be an allocation each. nowUS is about the TIME at which they run.
+func appendCalls(args []any, nonce string, calls []store.Call, nowUS int64, fence func(quota.Bound) quota.Bound) []any {
 	count := len(args)
 	args = append(args, nil)
 	for i := range calls {
@@ -87,7 +89,7 @@ func appendCalls(args []any, nonce string, calls []store.Call, fence func(quota.
 	}
 	args = append(args, nonce, len(plans))
 	for _, p := range plans {
-		args = appendBounds(append(args, p.Plan.Wire...), p, fence)
+		args = appendBounds(appendPeriods(append(args, p.Plan.Wire...), p.Plan, nowUS), p, fence)
 	}
 	for i := range calls {
 		args = appendCall(args, place[i], &calls[i])
@@ -128,6 +130,22 @@ func appendKeys(args []any, c *store.Call) []any {
 		if c.Plan.Keys[i].Holds {
 			name := store.HoldsKey(c.Keys[i])
 			args = append(args, &name)
+		}
+	}
+	return args
+}
+
+// appendPeriods appends the periods about a time for each key that has any.
+func appendPeriods(args []any, plan *store.KeyPlan, nowUS int64) []any {
+	for i := range plan.Keys {
+		c := plan.Keys[i].Limits[0].Calendar
+		if c == nil {
+			continue
+		}
+		now := c.At(nowUS)
+		next := c.Next(now)
+		for _, p := range [...]quota.Period{c.Before(now), now, next, c.Next(next)} {
+			args = append(args, p.Number, p.Begin)
 		}
 	}
 	return args
@@ -472,6 +490,9 @@ func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
 	return !r.bad && len(r.parts) == 0
 }
 
+// errOtherTime is of a call that took the server's TIME for another, so that the periods it came with are not those of now.
+var errOtherTime = fmt.Errorf("%w: the clock of redis steps about", store.ErrPartition)
+
 // verdictError distinguishes a store that refuses to write from a partition whose data
 // cannot be read. The code of an error comes first; before Redis 7 its place in the script
 // precedes it: "@user_script: 83: -OOM command not allowed".
@@ -483,6 +504,9 @@ func verdictError(text string) error {
 	rest = strings.TrimPrefix(rest, "-")
 	if strings.HasPrefix(rest, "ERR The user executing the script can't") { // what Redis 7.0 says for NOPERM
 		rest = "NOPERM"
+	}
+	if text == "AGAIN" {
+		return errOtherTime
 	}
 	switch code, _, _ := strings.Cut(rest, " "); code {
 	case "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM", "LOADING", "CLUSTERDOWN", "MASTERDOWN":

@@ -22,6 +22,7 @@ type KeyPlan struct {
 	Global  int            // how many of the limits are global
 	Bounded int            // how many of those have a bound
 	Holding int            // how many of the keys take holds
+	Periods bool           // some key has periods
 	mostTTL time.Duration  // TTL
 	Wire    []any          // the plan's ARGV, see redisstore/lua/decide.lua
 
@@ -31,11 +32,11 @@ type KeyPlan struct {
 // PlannedKey is one Redis key: a log that any number of limits question, or the
 // counters of a single limit.
 type PlannedKey struct {
-	Kind   byte // 'l' log, 'w' window, 'g' level, 'c' nothing but holds
+	Kind   byte // 'l' log, 'w' window, 'g' level, 'p' periods, 'c' nothing but holds
 	Holds  bool // reservations hold units under the key: it counts tokens, or is of kind 'c'
 	Limits []*quota.Limit
 	Trim   int64         // the log keeps this many admissions: the largest L or bound
-	TTL    time.Duration // of a level what it has beyond its drain
+	TTL    time.Duration // of a level what it has beyond its drain, of periods beyond the end of the newest
 	Life   time.Duration // the longest that it can live after its last charge
 
 	Longest int64 // the longest W, µs; that of a bounded limit as long as a Bound may make it
@@ -62,7 +63,7 @@ func NewChargesPlan(limits []*quota.Limit) *KeyPlan {
 }
 
 func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *KeyPlan {
-	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g', quota.Concurrent: 'c'}
+	kinds := [...]byte{quota.SlidingLog: 'l', quota.SlidingWindow: 'w', quota.GCRA: 'g', quota.Concurrent: 'c', quota.CalendarPeriods: 'p'}
 	s, places := &KeyPlan{}, [][]int{} // of the limits of each key
 	for place, l := range limits {
 		k := slices.IndexFunc(s.Keys, func(k PlannedKey) bool {
@@ -88,6 +89,9 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
 			key.Life = max(key.Life, key.TTL+time.Duration(full)*time.Microsecond)
 		}
+		if l.Algorithm == quota.CalendarPeriods { // a clock that is set back makes a period longer by no more than that
+			key.Life = key.TTL + 2*l.Window
+		}
 		if key.Holds {
 			key.Life = max(key.Life, quota.MaxTTL+HoldsMargin)
 		}
@@ -99,10 +103,13 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 }
 
 // ttlOf is two windows and a margin, or for a level the margin alone: an expired level is
-// an empty one.
+// an empty one. Periods have a window after their end, into which the clock may be set back.
 func ttlOf(l *quota.Limit) time.Duration {
-	if l.Algorithm == quota.GCRA {
+	switch l.Algorithm {
+	case quota.GCRA:
 		return margin(l)
+	case quota.CalendarPeriods:
+		return l.Window + margin(l)
 	}
 	return 2*l.Window + margin(l)
 }
@@ -116,6 +123,7 @@ func (s *KeyPlan) flatten() {
 	add(int64(len(s.Keys)))
 	for n, k := range s.Keys {
 		kind := string(k.Kind)
+		s.Periods = s.Periods || k.Kind == 'p'
 		if k.Holds {
 			s.Holding++
 			kind = strings.ToUpper(kind)
@@ -153,6 +161,7 @@ func (s *KeyPlan) flatten() {
 //
 //	rl:{acme}:l:standard:user:2.42:      the log of user 42 under policy standard
 //	rl:{acme}:w.daily:standard:::        the window counters of limit daily
+//	rl:{acme}:p.monthly.month-1-UTC:standard:::   the periods of limit monthly
 //
 // The tenant "" stands for the partition that unlisted tenants share. All the strings
 // are one allocation.
@@ -177,6 +186,9 @@ func (k *PlannedKey) append(buf []byte, tenant, policy string, dims quota.Dimens
 	if k.Kind != 'l' {
 		buf = append(buf, '.')
 		buf = append(buf, k.Limits[0].Name...)
+	}
+	if c := k.Limits[0].Calendar; c != nil {
+		buf = c.AppendID(append(buf, '.'))
 	}
 	buf = append(buf, ':')
 	buf = append(buf, policy...)

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"math/big"
 	"slices"
 
@@ -27,6 +28,8 @@ func newUsage(l *quota.Limit) usage {
 		return window{width: l.WindowUS()}
 	case quota.GCRA:
 		return level{units: new(big.Rat), limit: l}
+	case quota.CalendarPeriods:
+		return periods{}
 	default:
 		return log{}
 	}
@@ -183,3 +186,57 @@ func ceiling(r *big.Rat) int64 {
 	}
 	return whole
 }
+
+// periods is what each period has used in which anything was, by their numbers. The last two can count.
+type periods struct {
+	all    []quota.PeriodUnits
+	counts quota.PeriodUnits // now
+	next   quota.PeriodUnits // counts at the end of that, if anything was used in it before the clock was set back
+}
+
+// under finds the period that counts: of those known one that is not over, and else a new one.
+func (p periods) under(l *quota.Limit, now int64) usage {
+	c := l.Calendar.At(now)
+	p.counts, p.next = quota.PeriodUnits{Number: c.Number, End: c.End}, quota.PeriodUnits{}
+	if len(p.all) == 0 {
+		return p
+	}
+	newest, older := p.all[len(p.all)-1], quota.PeriodUnits{}
+	if len(p.all) > 1 {
+		older = p.all[len(p.all)-2]
+	}
+	switch between := older.Number < c.Number && c.Number < newest.Number; {
+	case now < older.End:
+		p.counts = older
+		if newest.Number == older.Number+1 {
+			p.next = newest
+		}
+	case now < newest.End && !between:
+		p.counts = newest
+	case now >= newest.End && c.Number <= newest.Number:
+		next := l.Calendar.At(c.End)
+		p.counts = quota.PeriodUnits{Number: max(next.Number, newest.Number+1), End: next.End}
+	case between && newest.Number == c.Number+1 && now < newest.End:
+		p.next = newest
+	}
+	return p
+}
+
+func (p periods) used(t int64) int64 {
+	switch {
+	case t < p.counts.End:
+		return p.counts.Units
+	case t < p.next.End:
+		return p.next.Units
+	}
+	return 0
+}
+
+func (p periods) charge(_, units int64) usage {
+	p.counts.Units = max(0, min(p.counts.Units+units, quota.MaxCounter))
+	p.all = append(slices.DeleteFunc(slices.Clone(p.all), func(u quota.PeriodUnits) bool { return u.Number == p.counts.Number }), p.counts)
+	slices.SortFunc(p.all, func(a, b quota.PeriodUnits) int { return cmp.Compare(a.Number, b.Number) })
+	return p
+}
+
+func (p periods) refund(now, units int64, _ *quota.Limit) (usage, int64) { return p.charge(now, -units), now }

@@ -6,13 +6,15 @@
 --       then the loans of each of its bounded limits, if the plan has bounds, then the holds under each key that takes some.
 -- ARGV  nonce, number of plans, the plans, then the checks.
 --   plan: number of keys, then for each key
---     kind 'l' log | 'w' window | 'g' level, in capitals where reservations hold units under it, or 'C' nothing but holds, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
---       lives longer by its drain), the longest W (µs; that of a bounded limit as long as it may get), number of
+--     kind 'l' log | 'w' window | 'g' level | 'p' periods, in capitals where reservations hold units under it, or 'C' nothing but holds, mark (what a log's header says of this plan, see log.lua), ttl (ms; a level
+--       lives longer by its drain, periods by what is left of the newest), the longest W (µs; that of a bounded limit as long as it may get), number of
 --       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
---       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys follow for each of them in
+--       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys and periods follow for each of them in
 --       order share, epoch (10 digits), TIME until which the share is burnt and when the epoch began, its fence (the first and
 --       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, the window by this
 --       clock, and max_ttl of reservations that hold units under it (µs; 0 for none); or '' alone for a plan without bounds.
+--       Behind all keys follow for each with periods number and beginning (µs) of four periods: that before about now, that of
+--       now and two more.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
 --       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'f' refund | 'l' loans, cost, fingerprint ('' = none; behind it what
@@ -39,7 +41,7 @@
 --   'm'   an earlier admission replayed: one text, its numbers and what its record says of its limits
 --   'o'   one text: what became of operations on loans, see loans.lua
 --   'x'   the idempotency key came with another fingerprint before
---   'e'   one text: why this check could not be decided; nothing of it was written
+--   'e'   one text: why this check could not be decided; nothing of it was written. AGAIN: it needs the periods about the reply's TIME
 
 local decide, lend, lower, read_bounds, replayed, extend -- of general, once it was called
 
@@ -81,6 +83,13 @@ local function read_plan(p)
     plan[i] = k
   end
   p = p + 1
+  for i = 1, #plan do
+    if plan[i].kind == 'p' then
+      local near = {}
+      for n = 1, 4 do near[n], p = { number = tonumber(ARGV[p]), begins = tonumber(ARGV[p + 1]) }, p + 2 end
+      plan[i].near = near
+    end
+  end
   if plan.globals and not lost then
     lost, count, reply_counter, add_counter, load_counter = usage_counters()
   end
@@ -101,6 +110,7 @@ for i = 1, tonumber(ARGV[2]) do
 end
 
 local first, last, ceilings = 0, #ARGV, {}
+local again = false -- a check has met a TIME for which the caller has no periods: it is sent again, and all after it
 local at, of, from -- the check under way: the place before its keys, its plan, the place before its reply
 
 -- run decides the checks from ARGV[p] on.
@@ -147,6 +157,8 @@ local function run()
       local operations = p + 1
       p = operations + tonumber(ARGV[p])
       lend(plan, at, operations, p)
+    elseif again then
+      error('AGAIN', 0)
     elseif op == 'e' then
       extend(hold, plan, at)
     elseif not (record and replayed(record, print)) then
@@ -164,6 +176,7 @@ end
 repeat
   local ok, why = pcall(run)
   if not ok then
+    again = again or why == 'AGAIN'
     for i = 1, #of do states[KEYS[at + i]] = nil end
     for i = 1, of.globals and #of.globals or 0 do counters[KEYS[at + #of + i]] = nil end
     replies[from + 1], replies[from + 2] = 'e', (type(why) == 'table' and why.err or why):gsub('\n', ' ')

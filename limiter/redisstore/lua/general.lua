@@ -4,12 +4,16 @@
 local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, refund = refund_log, note = note_log }
-local window, level, held -- made when a plan first asks for them
+local window, level, calendar, held -- made when a plan first asks for them
 
 -- kind_of is the kind of a key.
 local function kind_of(k)
   if k.kind == 'l' then return log end
   if k.kind == 'c' then return held.none end
+  if k.kind == 'p' then
+    calendar = calendar or periods()
+    return calendar
+  end
   if not window then window, level = window_gcra() end
   return k.kind == 'w' and window or level
 end
