@@ -72,6 +72,11 @@ func (q *query) explain(d *quota.Decision) {
 				Formula: fmt.Sprintf("the whole limit, %d units in %v", limit.Capacity(), limit.Window),
 			},
 		}
+		if c := limit.Calendar; c != nil {
+			if t.Formula = fmt.Sprintf("the whole limit, %d units per %s", limit.Capacity(), c); d.StoreUS > 0 {
+				t.Ends = c.EndText(d.StoreUS)
+			}
+		}
 		if q.ceilings != nil && q.ceilings[i].Terms != nil {
 			t.CeilingTerms = *q.ceilings[i].Terms
 			if c := &q.ceilings[i]; d.Basis == quota.BasisLocal && !c.Bounded { // the terms are those of c.Units

@@ -15,10 +15,13 @@ import (
 func TestExplainedFrees(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Unix(1_700_000_000, 0)
+		hour := calendarLimit(t, quota.CalendarHour, 1)
+		hour.Units = 30
 		limits := []quota.Limit{
 			{Name: "log", Units: 7, Window: time.Second},
 			{Name: "window", Units: 20, Window: time.Minute, Algorithm: quota.SlidingWindow},
 			{Name: "rate", Units: 6, Window: 10 * time.Second, Burst: 9, Algorithm: quota.GCRA},
+			hour,
 			{Name: "world", Units: 15, Window: 7 * time.Second, Scope: quota.ScopeGlobal},
 		}
 		some := rapid.SliceOfNDistinct(rapid.IntRange(0, len(limits)-1), 1, 3, rapid.ID[int]).Draw(rt, "limits")

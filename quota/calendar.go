@@ -39,11 +39,9 @@ type Anchor uint8
 // MaxAnchor is the last day of any month.
 const MaxAnchor = 31
 
-// ParseAnchor reads a weekday for CalendarWeek, a day for CalendarMonth, and "" for the first.
+// ParseAnchor reads a weekday for CalendarWeek, and a day for CalendarMonth.
 func (u CalendarUnit) ParseAnchor(text string) (a Anchor, err error) {
 	switch {
-	case text == "":
-		return 1, nil
 	case u == CalendarWeek:
 		err = ParseName(&a, weekdayNames, []byte(text))
 		return a + 1, err
@@ -84,7 +82,20 @@ func (c *Calendar) AppendID(dst []byte) []byte {
 	return append(append(dst, '-'), c.Zone.String()...)
 }
 
-// String is a calendar in words: "month from the 15th in Europe/Berlin".
+// EndText is the end of the period that a time lies in, as the clocks of the zone show it: RFC 3339.
+func (c *Calendar) EndText(us int64) string {
+	return time.UnixMicro(c.At(us).End).In(c.Zone).Format(time.RFC3339)
+}
+
+// Same reports whether two calendars divide time in the same way; nil is none.
+func (c *Calendar) Same(o *Calendar) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return c.Unit == o.Unit && c.Anchor == o.Anchor && c.Zone.String() == o.Zone.String()
+}
+
+// String is a calendar in words: "month from day 15 in Europe/Berlin".
 func (c *Calendar) String() string {
 	from := ""
 	switch {

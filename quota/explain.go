@@ -38,6 +38,8 @@ type LimitExplanation struct {
 	Algorithm string `json:"algorithm"`
 	Partition string `json:"partition"`
 	Ceiling   int64  `json:"ceiling"`
+	// Ends is when the period of a limit with a calendar ends, RFC 3339; "" where the store was not asked.
+	Ends string `json:"ends,omitempty"`
 	CeilingTerms
 }
 
@@ -244,13 +246,16 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 	case l.Algorithm == Concurrent:
 		a.say("Limit %s is %s at once, counted %s%s.", l.Name, reservations(l.Units), where, by)
 	case l.Counts == CountsTokens:
-		a.say("Limit %s is %d tokens per %s%s, counted %s%s.", l.Name, l.Units, WindowText(l.Window), burst, where, by)
+		a.say("Limit %s is %d tokens per %s%s, counted %s%s.", l.Name, l.Units, l.Per(), burst, where, by)
 	default:
-		a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), WindowText(l.Window), burst, where, by)
+		a.say("Limit %s is %s per %s%s, counted %s%s.", l.Name, units(l.Units), l.Per(), burst, where, by)
 	}
 	decides := a.d.Basis != BasisOpen && a.d.Basis != BasisClosed
 	if decides && (e.Bound == nil || e.Bound.Binds != "closed") {
 		a.use(s)
+	}
+	if e.Ends != "" {
+		a.say("Its next %s begins at %s, with nothing used.", l.Calendar.Unit, e.Ends)
 	}
 	if e.Lost > 0 {
 		a.say("%s that it admitted are gone from its Redis, and count as used.", units(e.Lost))
@@ -304,7 +309,7 @@ func (a *account) use(s *LimitState) {
 		a.say("The request costs more than that, and when it may hold enough is not known.")
 	case s.Denied:
 		a.say("The request fits this limit in %s, if nobody spends more.", wait(s.RetryAfter))
-	case s.ResetAfter > 0 && s.Remaining < s.Ceiling:
+	case s.ResetAfter > 0 && s.Remaining < s.Ceiling && s.Limit.Calendar == nil:
 		a.say("All that is used of it has freed in %s, if nobody spends more.", wait(s.ResetAfter))
 	}
 }

@@ -36,6 +36,14 @@ func alone(s *LimitState, e *LimitExplanation) {
 	e.Peers = nil
 }
 
+// monthly makes it a limit of the region with a calendar.
+func monthly(s *LimitState, e *LimitExplanation) {
+	c := &Calendar{Unit: CalendarMonth, Zone: time.FixedZone("Europe/Berlin", 3600), Anchor: 15}
+	s.Limit = &Limit{Name: "monthly", Units: 10_000, Algorithm: CalendarPeriods, Calendar: c, Window: MaxWindow}
+	s.Ceiling, s.Remaining, s.ResetAfter = 10_000, 4000, 50*time.Hour
+	e.Peers, e.Ends = nil, "2026-12-15T00:00:00+01:00"
+}
+
 func TestSentences(t *testing.T) {
 	bound := func(b BoundTerms) func(d *Decision, s *LimitState, e *LimitExplanation) {
 		return func(_ *Decision, s *LimitState, e *LimitExplanation) {
@@ -56,6 +64,11 @@ func TestSentences(t *testing.T) {
 		change func(d *Decision, s *LimitState, e *LimitExplanation)
 	}{
 		{"a limit of one region, unused", func(_ *Decision, s *LimitState, e *LimitExplanation) { alone(s, e) }},
+		{"a month, partly used", func(_ *Decision, s *LimitState, e *LimitExplanation) { monthly(s, e) }},
+		{"a month, used up", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			monthly(s, e)
+			d.Allowed, s.Denied, s.Remaining, s.RetryAfter = false, true, 0, s.ResetAfter
+		}},
 		{"another region holds units", func(_ *Decision, s *LimitState, e *LimitExplanation) {
 			s.Ceiling, s.Remaining = 440, 400
 			e.Peers[0].Held, e.Formula = 60, "max(0, shares eu-west 200 + us-east 200 + ap-south 200 − used us-east 70 − held us-east 60 − used ap-south 30 − lost 0) = 440"

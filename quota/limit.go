@@ -155,6 +155,14 @@ func (l *Limit) Capacity() int64 {
 // WindowUS is W in microseconds.
 func (l *Limit) WindowUS() int64 { return l.Window.Microseconds() }
 
+// Per is what the units are per, in words.
+func (l *Limit) Per() string {
+	if l.Calendar != nil {
+		return l.Calendar.String()
+	}
+	return WindowText(l.Window)
+}
+
 // Applies reports whether the limit's condition holds for a request.
 func (l *Limit) Applies(dims Dimensions) bool {
 	for _, m := range l.When {

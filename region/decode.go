@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/regiond/regiond/internal/base/zones"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -261,23 +262,89 @@ type concurrent struct {
 	When []quota.Match `yaml:"when"`
 }
 
-// limit decodes a limit: one with a window, or one of kind: concurrent, which has other fields.
+// limit decodes a limit: one with a window, one with a calendar, or one of kind: concurrent. Each has other fields.
 func (s *Source) limit(v found, l *quota.Limit) {
-	kind := slices.IndexFunc(v.keys, func(e entry) bool { return e.key == "kind" })
-	if kind < 0 {
-		s.fields(v, reflect.ValueOf(l).Elem())
-		return
+	has := func(field string) bool {
+		return slices.ContainsFunc(v.keys, func(e entry) bool { return e.key == field })
 	}
-	c, own := concurrent{TTL: quota.DefaultTTL}, *v.value
+	switch {
+	case has("kind"):
+		s.concurrent(v, l)
+	case has("calendar") || !has("per") && slices.ContainsFunc(v.keys, func(e entry) bool { return typo(e.key, "calendar") < 3 }):
+		s.calendar(v, l)
+	default:
+		s.fields(s.without(v, "needs calendar: hour, day, week or month, in place of per", "timezone", "anchor"), reflect.ValueOf(l).Elem())
+	}
+}
+
+// without is a mapping without some of its fields, of which each that it has is a mistake.
+func (s *Source) without(v found, why string, fields ...string) found {
+	own := *v.value
 	own.keys = nil
 	for _, e := range v.keys {
-		if slices.Contains([]string{"per", "algorithm", "scope", "burst", "counts", "max_overshoot"}, e.key) {
-			s.note(Place{e.at.Line, e.at.Column, under(v.Pointer, e.key)}, "%s", quota.ConcurrentHas)
+		if slices.Contains(fields, e.key) {
+			s.note(Place{e.at.Line, e.at.Column, under(v.Pointer, e.key)}, "%s", why)
 		} else {
 			own.keys = append(own.keys, e)
 		}
 	}
-	s.fields(found{&own, v.Place}, reflect.ValueOf(&c).Elem())
+	return found{&own, v.Place}
+}
+
+// calendar is a limit with a calendar as the file has it.
+type calendar struct {
+	Name         string             `yaml:"name,required"`
+	Units        int64              `yaml:"units,required"`
+	Calendar     quota.CalendarUnit `yaml:"calendar,required"`
+	Timezone     timezone           `yaml:"timezone"`
+	Anchor       anchor             `yaml:"anchor"`
+	Scope        quota.Scope        `yaml:"scope"`
+	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
+	Counts       quota.Counts       `yaml:"counts"`
+	By           []string           `yaml:"by"`
+	When         []quota.Match      `yaml:"when"`
+}
+
+type timezone struct{ *time.Location }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (z *timezone) UnmarshalText(text []byte) error {
+	zone, err := zones.Load(string(text))
+	if err != nil {
+		return fmt.Errorf("%q %w", quota.Clip(string(text)), err)
+	}
+	z.Location = zone
+	return nil
+}
+
+// anchor is a weekday, or a number.
+type anchor string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *anchor) UnmarshalText(text []byte) error {
+	*a = anchor(text)
+	return nil
+}
+
+func (s *Source) calendar(v found, l *quota.Limit) {
+	c := calendar{Timezone: timezone{time.UTC}}
+	s.fields(s.without(v, quota.CalendarHas, "per", "algorithm", "burst"), reflect.ValueOf(&c).Elem())
+	periods := quota.Calendar{Unit: c.Calendar, Zone: c.Timezone.Location, Anchor: 1}
+	if at := under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(under(v.Pointer, "calendar")) {
+		var err error
+		if periods.Anchor, err = c.Calendar.ParseAnchor(string(c.Anchor)); err != nil {
+			s.note(s.At(at), "%v", err)
+		}
+	}
+	*l = quota.Limit{
+		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Scope: c.Scope,
+		MaxOvershoot: c.MaxOvershoot, Counts: c.Counts, By: c.By, When: c.When,
+	}
+}
+
+func (s *Source) concurrent(v found, l *quota.Limit) {
+	c := concurrent{TTL: quota.DefaultTTL}
+	s.fields(s.without(v, quota.ConcurrentHas, "per", "algorithm", "scope", "burst", "counts", "max_overshoot"), reflect.ValueOf(&c).Elem())
 	if at := under(v.Pointer, "kind"); c.Kind != "concurrent" && !s.mistaken(at) {
 		s.note(s.At(at), "must be concurrent, is %q; a limit with a window has no kind", quota.Clip(c.Kind))
 	}

@@ -91,6 +91,9 @@ func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
 		if bound, ok := l.Bound(); ok {
 			fmt.Fprintf(b, "bound %d\n", bound)
 		}
+		if l.Calendar != nil {
+			fmt.Fprintf(b, "calendar %s\n", l.Calendar.AppendID(nil))
+		}
 		if l.Counts == quota.CountsTokens {
 			b.WriteString("counts tokens\n")
 		}
@@ -144,7 +147,7 @@ func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	}
 }
 
-// StartAnew returns the limits of top whose usage is kept under another key than before: those with another algorithm or
+// StartAnew returns the limits of top whose usage is kept under another key than before: those with another algorithm, calendar or
 // partition, and where a policy has lost a limit those with a new name, which is in the key of all but a sliding_log's log, and
 // in that of what other regions count.
 func StartAnew(before, top *Topology) (anew []string) {
@@ -160,7 +163,7 @@ func StartAnew(before, top *Topology) (anew []string) {
 			l := &p.Limits[j]
 			same := slices.IndexFunc(old, limitNamed(l.Name))
 			inKey := l.Algorithm != quota.SlidingLog || l.Scope == quota.ScopeGlobal && len(top.Regions) > 1
-			if same < 0 && lost && inKey || same >= 0 && (old[same].Algorithm != l.Algorithm || !quota.SamePartition(&old[same], l)) {
+			if same < 0 && lost && inKey || same >= 0 && (old[same].Algorithm != l.Algorithm || !old[same].Calendar.Same(l.Calendar) || !quota.SamePartition(&old[same], l)) {
 				anew = append(anew, p.Name+"."+l.Name)
 			}
 		}

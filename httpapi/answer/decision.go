@@ -145,7 +145,7 @@ func (o *Object) limits(d *quota.Decision, asked bool) {
 			*o = append(*o, ',')
 		}
 		*o = append(*o, '{')
-		o.limit(s)
+		o.limit(s, d.StoreUS)
 		*o = append(*o, '}')
 	}
 	*o = append(*o, ']')
@@ -166,10 +166,19 @@ func (o *Object) override(v *quota.Override) {
 	*o = append(*o, '}')
 }
 
-func (o *Object) limit(s *quota.LimitState) {
+// limit appends a limit as it was at a time of the store, 0 where that was not asked.
+func (o *Object) limit(s *quota.LimitState, storeUS int64) {
 	o.text("name", s.Limit.Name)
 	o.Number("limit", s.Limit.Units)
-	o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
+	switch c := s.Limit.Calendar; {
+	case c == nil:
+		o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
+	case storeUS == 0:
+		o.word("calendar", c.Unit.String())
+	default:
+		o.word("calendar", c.Unit.String())
+		o.text("ends", c.EndText(storeUS))
+	}
 	o.Number("remaining", max(0, s.Remaining))
 	if s.Limit.Holds() {
 		o.Number("held", s.Held)

@@ -109,7 +109,7 @@ func (fs *Fields) draft11(d *quota.Decision, jitter float64) {
 		policies = appendInteger(append(policies, ";q="...), s.Limit.Units)
 		if s.Limit.Algorithm == quota.Concurrent {
 			policies = append(policies, `;qu="concurrent-requests"`...)
-		} else if w := windowSeconds(s.Limit.Window); w > 0 {
+		} else if w := windowSeconds(s.Limit.Window); w > 0 && s.Limit.Calendar == nil {
 			policies = appendInteger(append(policies, ";w="...), w)
 		}
 		states = appendInteger(append(states, ";r="...), s.Remaining)
@@ -157,9 +157,13 @@ func wait(s *quota.LimitState) time.Duration {
 
 // waitSeconds rounds a wait for a limit up and then lengthens it by at most jitterShare,
 // in whole seconds: never below the exact wait, and not beyond a second more than the
-// window, after which nothing of a limit is used. Waits below ten seconds stay as they are.
+// window, after which nothing of a limit is used. Waits below ten seconds stay as they are, and so does the beginning of the next
+// period of a calendar.
 func waitSeconds(s *quota.LimitState, d time.Duration, jitter float64) int64 {
 	exact := ceil(d, time.Second)
+	if s.Limit.Calendar != nil {
+		return exact
+	}
 	return max(exact, min(exact+int64(float64(exact)*jitterShare*jitter), ceil(s.Limit.Window, time.Second)+1))
 }
 

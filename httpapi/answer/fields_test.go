@@ -47,6 +47,10 @@ func TestFieldFormats(t *testing.T) {
 	stored.StoreUS = 1_000_000_000_000_001
 	busy := quota.Decision{Policy: "standard", Basis: quota.BasisShed}
 	pass := quota.Decision{Policy: "standard", Basis: quota.BasisShed, Allowed: true, Enforcement: quota.Observe}
+	monthly := quota.Decision{Policy: "standard", Limits: []quota.LimitState{{
+		Limit:  &quota.Limit{Name: "monthly", Units: 9, Algorithm: quota.CalendarPeriods, Calendar: &quota.Calendar{Unit: quota.CalendarMonth}, Window: quota.MaxWindow},
+		Denied: true, RetryAfter: 50*time.Hour - time.Microsecond, ResetAfter: 50*time.Hour - time.Microsecond,
+	}}}
 	rows := []struct {
 		name    string
 		headers quota.Headers
@@ -62,6 +66,7 @@ func TestFieldFormats(t *testing.T) {
 		{"x delta", quota.Headers{Format: quota.XRateLimit}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 13"},
 		{"x epoch, host's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &no, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1795198419"},
 		{"x epoch, store's clock", quota.Headers{Format: quota.XRateLimit, XReset: quota.ResetEpoch}, &stored, 0, "Retry-After: 13 / X-RateLimit-Limit: 600 / X-RateLimit-Remaining: 0 / X-RateLimit-Reset: 1000000014"},
+		{"calendar: until it begins, and no window", quota.Headers{}, &monthly, 0.999, `RateLimit: "standard.monthly";r=0;t=180000 / RateLimit-Policy: "standard.monthly";q=9 / Retry-After: 180000`},
 		{"draft-11 shed", quota.Headers{}, &busy, 0.999, "Retry-After: 1"},
 		{"triplet shed", quota.Headers{Format: quota.Triplet}, &busy, 0, "Retry-After: 1"},
 		{"draft-11 shed under observe", quota.Headers{}, &pass, 0, ""},

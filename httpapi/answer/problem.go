@@ -143,7 +143,7 @@ func Denial(d *quota.Decision) Problem {
 			s.Limit.Name, d.Policy, s.Limit.Units, wait)}
 	}
 	return Problem{Kind: Quota, Detail: fmt.Sprintf("Limit %s of policy %s is %d per %s; this request needs %d and fits in %d ms.",
-		s.Limit.Name, d.Policy, s.Limit.Units, quota.WindowText(s.Limit.Window), d.CostOf(s.Limit), wait)}
+		s.Limit.Name, d.Policy, s.Limit.Units, s.Limit.Per(), d.CostOf(s.Limit), wait)}
 }
 
 // Bounds of an answer to a request that breaks rules.

@@ -299,6 +299,10 @@ func TestStartAnew(t *testing.T) {
 	log := func(name string) quota.Limit { return quota.Limit{Name: name, Units: 5, Window: time.Minute} }
 	with := func(l quota.Limit, a quota.Algorithm) quota.Limit { l.Algorithm = a; return l }
 	global := func(l quota.Limit) quota.Limit { l.Scope = quota.ScopeGlobal; return l }
+	calendar := func(zone string, anchor quota.Anchor) quota.Limit {
+		c := quota.Calendar{Unit: quota.CalendarMonth, Zone: time.FixedZone(zone, 0), Anchor: anchor}
+		return quota.Limit{Name: "c", Units: 5, Algorithm: quota.CalendarPeriods, Calendar: &c}
+	}
 	by := func(l quota.Limit, dims ...string) quota.Limit { l.By = dims; return l }
 	larger := log("a")
 	larger.Units, larger.Window = 7, time.Hour
@@ -320,6 +324,9 @@ func TestStartAnew(t *testing.T) {
 		{"renamed, with another algorithm", 1, log("a"), with(log("b"), quota.GCRA), "p.b"},
 		{"another algorithm", 1, log("a"), with(log("a"), quota.SlidingWindow), "p.a"},
 		{"back to a log", 1, with(log("a"), quota.GCRA), log("a"), "p.a"},
+		{"the same calendar", 1, calendar("UTC", 1), calendar("UTC", 1), ""},
+		{"another zone", 1, calendar("UTC", 1), calendar("Europe/Berlin", 1), "p.c"},
+		{"another anchor", 1, calendar("UTC", 1), calendar("UTC", 15), "p.c"},
 		{"other dimensions", 1, by(log("a"), "user"), by(log("a"), "user", "ip"), "p.a"},
 	} {
 		if got := strings.Join(region.StartAnew(topology(row.regions, row.before), topology(row.regions, row.after)), ", "); got != row.want {

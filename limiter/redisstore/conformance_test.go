@@ -42,6 +42,21 @@ func TestPrograms(t *testing.T) {
 	limitertest.RunPrograms(t, timedRedis(t))
 }
 
+// TestOrderOfCallsSentAgain: a call that came with periods of another time than the server's is sent again, and so is what comes after
+// it: the last unit is the first call's.
+func TestOrderOfCallsSentAgain(t *testing.T) {
+	s, now := timedRedis(t)(t)
+	now(time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+	log := &quota.Limit{Name: "log", Units: 1, Window: time.Second}
+	hourly := &quota.Limit{
+		Name: "hourly", Units: 9, Algorithm: quota.CalendarPeriods, Window: time.Hour, Calendar: &quota.Calendar{Anchor: 1, Zone: time.UTC},
+	}
+	v, err := limitertest.Decide(s, limitertest.Ask(log, hourly).Call("acme", store.OpCheck, 1, nil), limitertest.Ask(log).Call("acme", store.OpCheck, 1, nil))
+	if err != nil || v[0].Outcome != store.Admitted || v[1].Outcome != store.Denied {
+		t.Fatalf("%c, %c, %v", v[0].Outcome, v[1].Outcome, err)
+	}
+}
+
 func TestLoans(t *testing.T) {
 	t.Parallel() // it measures no time
 	limitertest.RunLoans(t, timedRedis(t))
@@ -71,7 +86,7 @@ func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedR
 
 // damage is what somebody else left under a partition's keys.
 type damage struct {
-	key   int  // 0 the log, 1 the window, 2 the level, 3 the usage counter
+	key   int  // 0 the log, 1 the window, 2 the level, 3 the periods, 4 the usage counter
 	list  bool // or a string; of the counter a hash
 	value string
 }
@@ -85,13 +100,17 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, s stor
 		&quota.Limit{Name: "l", Units: 5, Window: time.Hour},
 		&quota.Limit{Name: "w", Units: 5, Window: time.Hour, Algorithm: quota.SlidingWindow},
 		&quota.Limit{Name: "g", Units: 5, Window: time.Hour, Algorithm: quota.GCRA},
+		&quota.Limit{
+			Name: "p", Units: 5, Window: quota.MaxWindow, Algorithm: quota.CalendarPeriods,
+			Calendar: &quota.Calendar{Unit: quota.CalendarMonth, Zone: time.UTC, Anchor: 1},
+		},
 		&quota.Limit{Name: "global", Units: 5, Window: time.Hour, Scope: quota.ScopeGlobal},
 	)
 	bad := q.Call("bad", op, cost, nil)
 	err := c.FlushAll(ctx).Err()
 	if err == nil && d.list {
 		err = c.RPush(ctx, limitertest.RedisKeys(&bad)[d.key], d.value).Err()
-	} else if err == nil && d.key == 3 {
+	} else if err == nil && d.key == 4 {
 		err = c.HSet(ctx, limitertest.RedisKeys(&bad)[d.key], strings.FieldsFunc(d.value, func(r rune) bool { return r == '=' || r == ',' })).Err()
 	} else if err == nil {
 		err = c.Set(ctx, limitertest.RedisKeys(&bad)[d.key], d.value, 0).Err()
@@ -130,11 +149,13 @@ func TestDamagedKeys(t *testing.T) {
 		{1, false, ""},
 		{2, false, "1:2:3"},
 		{3, true, "a list"},
-		{3, false, "1:2=x"},
-		{3, false, "1:x=2"},
-		{3, false, "1:2=3,1:3=3"},
-		{3, false, "1:2=3,e=x"},
-		{3, false, "e=1"},
+		{3, false, "1:2:3"},
+		{4, true, "a list"},
+		{4, false, "1:2=x"},
+		{4, false, "1:x=2"},
+		{4, false, "1:2=3,1:3=3"},
+		{4, false, "1:2=3,e=x"},
+		{4, false, "e=1"},
 	} {
 		harm(t, srv, s, d, store.OpCheck, 1)
 		if v, err := limitertest.Decide(s, limitertest.Ask(&quota.Limit{Name: "l", Units: 5, Window: time.Hour}).Call("bad", store.OpCheck, 1, nil)); (err != nil) != (d.key == 0) {
@@ -153,8 +174,8 @@ func TestDamagedNumbers(t *testing.T) {
 		"9223372036854775808", "99999999999999999999999", strings.Repeat("9", 400),
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		d := damage{key: rapid.IntRange(0, 3).Draw(rt, "key")}
-		plan := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n=n", "n:n=n,e=n"}}[d.key]).Draw(rt, "plan")
+		d := damage{key: rapid.IntRange(0, 4).Draw(rt, "key")}
+		plan := rapid.SampledFrom([][]string{{"n", "n+n", "n:n:n", "n:n:n+n"}, {"n:n:n:n:n:n"}, {"n:n:n:n:n"}, {"n:n:n:n:n:n"}, {"n:n=n", "n:n=n,e=n"}}[d.key]).Draw(rt, "plan")
 		d.list = d.key == 0
 		for _, c := range plan {
 			if c == 'n' {

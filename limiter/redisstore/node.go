@@ -170,7 +170,6 @@ func (n *node) finish(ctx context.Context, p *scriptCall, times int) {
 	}
 }
 
-
 // pipeline sends each once, together, and returns when the server had run them, 0 if it did not answer.
 func (n *node) pipeline(ctx context.Context, parts []*scriptCall) (endedUS int64) {
 	pipe := n.client.Pipeline()

@@ -239,4 +239,6 @@ func (p periods) charge(_, units int64) usage {
 	return p
 }
 
-func (p periods) refund(now, units int64, _ *quota.Limit) (usage, int64) { return p.charge(now, -units), now }
+func (p periods) refund(now, units int64, _ *quota.Limit) (usage, int64) {
+	return p.charge(now, -units), now
+}

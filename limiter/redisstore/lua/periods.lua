@@ -26,7 +26,8 @@ local function periods()
         if at == 3 then error('AGAIN', 0) end
         now.number, now.ends = max(near[at + 1].number, newest.number + 1), near[at + 2].begins
       end
-      newest, older, counts = now, newest, now
+      older = newest
+      newest, counts = now, now
     elseif now.number < newest.number and now.number > older.number then
       older, counts = now, now
     end
