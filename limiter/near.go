@@ -72,7 +72,7 @@ func (l *Limiter) noteNear(q *query, d *quota.Decision) {
 		l.metrics.near.Add(labels{policy: d.Policy, limit: s.Limit.Name}, 1)
 		args := []any{
 			"tenant", d.Tenant, "policy", d.Policy, "limit", s.Limit.Name, "used", s.Used(), "remaining", max(0, s.Remaining),
-			"units", s.Limit.Capacity(), "window", quota.WindowText(s.Limit.Window),
+			"units", s.Limit.Capacity(), "window", s.Limit.Per(),
 		}
 		for _, dim := range q.request.Dimensions {
 			args = append(args, "dim."+dim.Name, dim.Value)

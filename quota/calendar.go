@@ -11,9 +11,13 @@ type CalendarUnit uint8
 
 // The units of a calendar.
 const (
+	// CalendarHour begins with each hour that the clocks show.
 	CalendarHour CalendarUnit = iota
+	// CalendarDay begins at midnight.
 	CalendarDay
+	// CalendarWeek begins at midnight of a weekday.
 	CalendarWeek
+	// CalendarMonth begins at midnight of a day of the month.
 	CalendarMonth
 )
 

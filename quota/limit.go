@@ -253,16 +253,20 @@ func (l *Limit) validateCalendar(ms *fieldErrors) {
 		ms.add("/calendar", "is missing")
 	}
 	if l.Scope == ScopeGlobal {
-		ms.add("/scope", "a limit with calendar counts in each region alone; remove scope, or use per with scope: global")
+		ms.add("/scope", CalendarScope)
 	}
 	if l.MaxOvershoot != 0 {
-		ms.add("/max_overshoot", "is not for a limit with calendar: loans between regions go by windows; use per with scope: global")
+		ms.add("/max_overshoot", CalendarBound)
 	}
 	l.validateDimensions(ms)
 }
 
-// CalendarHas is why a CalendarPeriods limit has no other fields.
-const CalendarHas = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, counts, by and when"
+// Why a CalendarPeriods limit has no other fields.
+const (
+	CalendarHas   = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, counts, near, by and when"
+	CalendarScope = "is not for a limit with calendar, which counts in each region alone; use per with scope: global"
+	CalendarBound = "is not for a limit with calendar: loans between regions go by windows; use per with scope: global"
+)
 
 // ConcurrentHas is why a Concurrent limit has no other fields.
 const ConcurrentHas = "is not for kind: concurrent, which counts open reservations of this region: it has units, ttl, by and when"

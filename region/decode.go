@@ -293,18 +293,29 @@ func (s *Source) without(v found, why string, fields ...string) found {
 
 // calendar is a limit with a calendar as the file has it.
 type calendar struct {
-	Name         string             `yaml:"name,required"`
-	Units        int64              `yaml:"units,required"`
-	Calendar     quota.CalendarUnit `yaml:"calendar,required"`
-	Timezone     timezone           `yaml:"timezone"`
-	Anchor       anchor             `yaml:"anchor"`
-	Scope        quota.Scope        `yaml:"scope"`
-	MaxOvershoot quota.Overshoot    `yaml:"max_overshoot"`
-	Counts       quota.Counts       `yaml:"counts"`
-	By           []string           `yaml:"by"`
-	When         []quota.Match      `yaml:"when"`
+	// Name is as of a limit with a window.
+	Name string `yaml:"name,required"`
+	// Units is how many units each period admits, in this region, `1` to `1099511627776`.
+	Units int64 `yaml:"units,required"`
+	// Calendar is what the periods are. Each begins with nothing used.
+	Calendar quota.CalendarUnit `yaml:"calendar,required"`
+	// Timezone is the name of the time zone whose clocks say when a period begins, such as Europe/Berlin. Default: `UTC`. The data of
+	// zones are those that regiond was built with.
+	Timezone timezone `yaml:"timezone"`
+	// Anchor is the day on which a month begins, 1 to 31, and at most the last of a shorter one; or the weekday on which a week does,
+	// monday to sunday. Without it: the first day, or monday.
+	Anchor anchor `yaml:"anchor"`
+	// Counts is as of a limit with a window. Default: `requests`.
+	Counts quota.Counts `yaml:"counts"`
+	// Near is as of a limit with a window, once a period.
+	Near float64 `yaml:"near"`
+	// By is as of a limit with a window.
+	By []string `yaml:"by"`
+	// When is as of a limit with a window.
+	When []quota.Match `yaml:"when"`
 }
 
+// timezone is the name of one that there are data of.
 type timezone struct{ *time.Location }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -328,6 +339,7 @@ func (a *anchor) UnmarshalText(text []byte) error {
 
 func (s *Source) calendar(v found, l *quota.Limit) {
 	c := calendar{Timezone: timezone{time.UTC}}
+	v = s.without(s.without(v, quota.CalendarScope, "scope"), quota.CalendarBound, "max_overshoot")
 	s.fields(s.without(v, quota.CalendarHas, "per", "algorithm", "burst"), reflect.ValueOf(&c).Elem())
 	periods := quota.Calendar{Unit: c.Calendar, Zone: c.Timezone.Location, Anchor: 1}
 	if at := under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(under(v.Pointer, "calendar")) {
@@ -337,8 +349,8 @@ func (s *Source) calendar(v found, l *quota.Limit) {
 		}
 	}
 	*l = quota.Limit{
-		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Scope: c.Scope,
-		MaxOvershoot: c.MaxOvershoot, Counts: c.Counts, By: c.By, When: c.When,
+		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Counts: c.Counts,
+		Near: c.Near, By: c.By, When: c.When,
 	}
 }
 

@@ -155,7 +155,12 @@ func (r *schemaReader) of(t reflect.Type) *schema {
 	case *quota.Limit:
 		c := r.object(reflect.TypeFor[concurrent]())
 		c.Properties["kind"].Const = "concurrent"
-		return &schema{Type: "object", If: &schema{Required: []string{"kind"}}, Then: c, Else: r.object(t)}
+		windows := &schema{Type: "object", If: &schema{Required: []string{"calendar"}}, Then: r.object(reflect.TypeFor[calendar]()), Else: r.object(t)}
+		return &schema{Type: "object", If: &schema{Required: []string{"kind"}}, Then: c, Else: windows}
+	case *timezone:
+		return &schema{Type: "string", MinLength: 1}
+	case *anchor:
+		return &schema{OneOf: []*schema{{Type: "string"}, {Type: "integer"}}}
 	case encoding.TextUnmarshaler:
 		return r.enum(t)
 	}
@@ -256,6 +261,9 @@ func topologySchema(t *testing.T) *schema {
 	return s
 }
 
+// limitKinds are what the paths of limits end with that have a key.
+var limitKinds = map[string]string{"kind": " of kind: concurrent", "calendar": " with calendar"}
+
 // visit calls f for a schema of an object and for all below it, with the path that leads there in the file.
 func (s *schema) visit(path string, f func(path string, s *schema)) {
 	if s.Properties != nil {
@@ -269,7 +277,7 @@ func (s *schema) visit(path string, f func(path string, s *schema)) {
 	}
 	if s.Then != nil {
 		s.Else.visit(path, f)
-		s.Then.visit(path+" of kind: concurrent", f)
+		s.Then.visit(path+limitKinds[s.If.Required[0]], f)
 	}
 	for _, o := range s.OneOf {
 		o.visit(path, f)
@@ -323,7 +331,7 @@ func page(s *schema) string {
 				"examples/nats", "[examples/nats](../examples/nats/nats.conf)", "deploy/redis.acl", "[deploy/redis.acl](../deploy/redis.acl)").Replace(text)
 			wrap(&b, "- ", text)
 			for i, w := range own.words {
-				if strings.Contains(text, " as of a policy") {
+				if strings.Contains(text, " as of a ") {
 					break
 				}
 				wrap(&b, "  - ", "`"+own.Enum[i]+"` "+w)
@@ -380,7 +388,7 @@ regions:
     nats: {urls: ["nats://n:4222"], tls: {}}
 policies:
   - name: p
-    limits: [{name: windowed, units: 100000, per: 1ms, algorithm: gcra}, {name: held, units: 5, kind: concurrent}]
+    limits: [{name: windowed, units: 100000, per: 1ms, algorithm: gcra}, {name: held, units: 5, kind: concurrent}, {name: monthly, units: 5, calendar: month}]
 tenants: {one: {policy: p}}
 forward_auth: {tenant: {header: X-T}, policy_from: {header: X-Plan}, dimensions: {one: {header: X-User}}, routes: [{name: r, path: /r}]}
 headers: {}
@@ -397,12 +405,16 @@ func parsed(t *testing.T, path, key string, value any) (top *Topology, problems 
 		t.Fatal(err)
 	}
 	in, object := "", doc
-	path, held := strings.CutSuffix(path, " of kind: concurrent")
+	path, held := strings.CutSuffix(path, limitKinds["kind"])
+	path, calendar := strings.CutSuffix(path, limitKinds["calendar"])
 	for _, step := range strings.FieldsFunc(strings.NewReplacer("[]", ".[]", "NAME", "one").Replace(path), func(c rune) bool { return c == '.' }) {
 		if step == "[]" {
 			i := 0
-			if held && strings.HasSuffix(in, "/limits") {
+			switch limits := strings.HasSuffix(in, "/limits"); {
+			case held && limits:
 				i = 1
+			case calendar && limits:
+				i = 2
 			}
 			in, object = item(in, i), object.([]any)[i]
 			continue

@@ -271,7 +271,7 @@ func (t *Topology) validatePolicies(ps *problems) {
 		for j := range p.Limits {
 			l, bound := &p.Limits[j], item(at+"/limits", j)+"/max_overshoot"
 			ps.when(keyless && l.MaxOvershoot != 0, bound, keylessBound)
-			ps.when(memory && l.Calendar == nil && l.MaxOvershoot != 0 && l.Window > longestInMemory, bound, "needs redis in all regions for a window above %s: "+
+			ps.when(memory && l.MaxOvershoot != 0 && l.Window > longestInMemory, bound, "needs redis in all regions for a window above %s: "+
 				"with usage in memory each start counts the region's own share as used for a window and more", quota.WindowText(longestInMemory))
 		}
 		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
