@@ -145,3 +145,24 @@ func TestFloorIsTheSmallestShare(t *testing.T) {
 		}
 	})
 }
+
+// Regions that go by other units of a limit at one time, and by other topologies, have together at most the largest of these units:
+// each has at most its share of those.
+func TestSharesOfVersions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		weights := named(drawWeights(t)...)
+		floor := region.FloorOf(weights).Min(region.FloorOf(named(drawWeights(t)...)))
+		var sum, most int64
+		for i, w := range weights {
+			units := drawUnits(t)
+			share := region.Shares(weights, units)[i]
+			if rapid.Bool().Draw(t, "by all topologies") {
+				share = min(share, floor.Share(w.Region, units))
+			}
+			sum, most = sum+share, max(most, units)
+		}
+		if sum > most {
+			t.Fatalf("shares of at most %d sum to %d", most, sum)
+		}
+	})
+}

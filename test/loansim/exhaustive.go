@@ -14,6 +14,7 @@ import (
 type Small struct {
 	Shares  []int64 // of each region
 	Next    []int64 // the shares of the next topology, nil for none
+	Smaller []int64 // the shares of a version of a smaller bound, which each region takes and leaves by itself; nil for none
 	Loss    bool    // stores lose all they hold
 	Steps   bool    // clocks step by a tick either way
 	Window  int     // of the limit, in ticks; 0 is 1
@@ -37,6 +38,8 @@ var Mutants = map[string]string{
 	"no-void":     "loans survive a step of the clock",
 	"early-share": "a larger share holds at once",
 	"over-share":  "a loan is extended while more than the share is lent",
+	"early-cut":   "a smaller bound holds when all have it",
+	"over-cut":    "a loan is extended while more than the share of the smaller bound is lent",
 }
 
 const tick = 1000
@@ -55,7 +58,7 @@ type smallRegion struct {
 	book  loan.Book
 	now   int64 // its clock
 	log   []int // what the store knows of admissions, by age in ticks
-	phase int   // of the change of shares: before, smaller, done
+	phase int   // of the change of shares: before, smaller, done; of a version of the bound: larger, smaller
 }
 
 type smallWorld struct {
@@ -63,7 +66,7 @@ type smallWorld struct {
 	terms   loan.Terms
 	truth   []int // admissions of all regions, by age in ticks
 	msgs    []smallMsg
-	agreed  int64 // µs since all have confirmed the new shares, at most Keep
+	agreed  int64 // µs since all have confirmed the new shares, or taken the smaller bound; at most Keep
 	trace   *step
 }
 
@@ -80,10 +83,8 @@ type Found struct{ Steps []string }
 // false if it gave up before.
 func (o Small) Visit() (states int, found *Found, whole bool) {
 	o.Window, o.Loans = max(1, o.Window), max(1, o.Loans)
-	var bound int64
 	first := &smallWorld{terms: o.terms(), truth: make([]int, o.Window)}
 	for i, s := range o.Shares {
-		bound += s
 		r := smallRegion{now: 1_000_000 * int64(i+1), log: make([]int, o.Window)}
 		r.book = loan.Book{Region: name(i), Terms: o.terms(), Bound: quota.Bound{Share: s, Epoch: 1}}
 		first.regions = append(first.regions, r)
@@ -95,7 +96,7 @@ func (o Small) Visit() (states int, found *Found, whole bool) {
 		var next []*smallWorld
 		for _, w := range level {
 			for _, x := range o.after(w) {
-				if sum(x.truth) > bound {
+				if sum(x.truth) > o.bound(x) {
 					return len(seen), &Found{x.trace.list()}, true
 				}
 				o.prune(x)
@@ -112,6 +113,23 @@ func (o Small) Visit() (states int, found *Found, whole bool) {
 		level = next
 	}
 	return len(seen), nil, true
+}
+
+// bound is B of all versions that matter.
+func (o Small) bound(w *smallWorld) (n int64) {
+	of := o.Shares
+	if o.Smaller != nil && (w.agreed >= w.terms.Keep() || o.Mutant == "early-cut" && w.all(1)) {
+		of = o.Smaller
+	}
+	for _, s := range of {
+		n += s
+	}
+	return n
+}
+
+// all reports whether all regions have come so far.
+func (w *smallWorld) all(phase int) bool {
+	return !slices.ContainsFunc(w.regions, func(r smallRegion) bool { return r.phase < phase })
 }
 
 func name(i int) string  { return string(rune('a' + i)) }
@@ -204,6 +222,9 @@ func (o Small) after(w *smallWorld) (l []*smallWorld) {
 		if o.Next != nil {
 			l = o.shares(l, w, i)
 		}
+		if o.Smaller != nil {
+			l = append(l, o.version(w, i))
+		}
 	}
 	for k := range w.msgs {
 		add(o.receive(w, k))
@@ -219,14 +240,12 @@ func (o Small) after(w *smallWorld) (l []*smallWorld) {
 func (w *smallWorld) tick() *smallWorld {
 	x := w.clone("tick")
 	x.truth = aged(x.truth)
-	all := true
 	for i := range x.regions {
 		r := &x.regions[i]
 		r.now += tick
 		r.log = aged(r.log)
-		all = all && r.phase > 0
 	}
-	if all {
+	if w.all(1) {
 		x.agreed = min(x.agreed+tick, w.terms.Keep())
 	}
 	return x
@@ -274,7 +293,7 @@ func (o Small) lend(r *smallRegion, n int64, q loan.Request) (loan.Grant, bool) 
 		r.book.Share, used = share+9, used+9
 	case "lend-used":
 		used = 0
-	case "over-share":
+	case "over-share", "over-cut":
 		if n == 0 {
 			r.book.Share += 9
 		}
@@ -353,6 +372,18 @@ func (o Small) shares(l []*smallWorld, w *smallWorld, i int) []*smallWorld {
 	return l
 }
 
+// version has region i take the other version of the bound.
+func (o Small) version(w *smallWorld, i int) *smallWorld {
+	x := w.clone("%c has the smaller bound", letter(i))
+	if r := &x.regions[i]; r.phase == 0 {
+		r.phase, r.book.Share = 1, o.Smaller[i]
+		return x
+	}
+	x.trace.what, x.agreed = "%c has the larger bound", 0
+	x.regions[i].phase, x.regions[i].book.Share = 0, o.Shares[i]
+	return x
+}
+
 // SmallFor returns the small world that shows what a mutant breaks.
 func SmallFor(mutant string) Small {
 	o := Small{Shares: []int64{2, 1}, Flights: 2, Mutant: mutant, Most: 2_000_000}
@@ -367,6 +398,8 @@ func SmallFor(mutant string) Small {
 		o.Steps, o.Flights = true, 1
 	case "early-share", "over-share":
 		o.Shares, o.Next, o.Flights = []int64{1, 1}, []int64{0, 2}, 1
+	case "early-cut", "over-cut":
+		o.Shares, o.Smaller, o.Flights = []int64{1, 1}, []int64{1, 0}, 1
 	}
 	return o
 }
@@ -385,6 +418,9 @@ func (o Small) String() string {
 	}
 	if o.Steps {
 		s += ", clocks that step"
+	}
+	if o.Smaller != nil {
+		s += fmt.Sprintf(", now and then %v", o.Smaller)
 	}
 	if o.Next != nil {
 		s += fmt.Sprintf(", then shares %v", o.Next)

@@ -18,6 +18,8 @@ func TestSmallWorlds(t *testing.T) {
 		{Shares: []int64{2, 1}, Flights: 1, Steps: true, Most: 60_000},
 		{Shares: []int64{2, 1}, Flights: 1, Next: []int64{1, 2}},
 		{Shares: []int64{2, 1}, Flights: 1, Window: 2},
+		{Shares: []int64{1, 1}, Flights: 1, Smaller: []int64{1, 0}},
+		{Shares: []int64{2, 1}, Flights: 1, Smaller: []int64{1, 1}, Most: 60_000},
 		{Shares: []int64{1, 1, 1}, Flights: 1, Most: 60_000},
 	} {
 		n, found, whole := o.Visit()
