@@ -79,6 +79,9 @@ func (q *query) explain(d *quota.Decision) {
 		}
 		if q.ceilings != nil && q.ceilings[i].Terms != nil {
 			t.CeilingTerms = *q.ceilings[i].Terms
+			if t.Bound != nil {
+				t.Bound.Overridden = q.override.known
+			}
 			if c := &q.ceilings[i]; d.Basis == quota.BasisLocal && !c.Bounded { // the terms are those of c.Units
 				t.Lost, t.Formula = 0, fmt.Sprintf("of %d that the other regions leave, %d are known to be used", c.Local, c.Used)
 			}

@@ -18,6 +18,8 @@ type Overrides interface {
 	Of(ctx context.Context, tenant string) (*quota.Override, error)
 	// Read is Of with By and Reason. It asks the store each time.
 	Read(ctx context.Context, tenant string) (*quota.Override, error)
+	// Known reports whether the tenant has an override, or had one that other regions may have yet, as far as this process knows.
+	Known(tenant string) bool
 }
 
 // overridden is what a query has of its tenant's override.
@@ -25,6 +27,7 @@ type overridden struct {
 	*quota.Override                // nil for none
 	unread          error          // why it is not known
 	suspended       []*quota.Limit // limits of no units, which deny without a store
+	known           bool           // Overrides.Known, for an explanation
 }
 
 // takeOverride finds the override of the query's tenant.
@@ -73,6 +76,43 @@ func (q *query) applyUnits(own string, op store.Op) {
 	}
 }
 
+// LimitOf is the limit by which to lend units of a partition now: that of the configuration, nil for none, with the units that
+// the tenant's override gives it; 0 admit nothing. No decision goes by fewer. The error, a *store.Error, is that the override
+// cannot be read.
+func (l *Limiter) LimitOf(ctx context.Context, key *quota.CounterKey) (*quota.Limit, error) {
+	q := query{rules: l.rules.Load(), request: &quota.Request{Tenant: key.Tenant}}
+	limit := q.rules.limit(key.Policy, key.Limit)
+	if limit == nil || key.Tenant == "" { // it is the partition that unlisted tenants share
+		return limit, nil
+	}
+	q.takeOverride(ctx, l.overrides)
+	if q.override.unread != nil {
+		return nil, q.override.unread
+	}
+	o, under := q.override.Override, *limit
+	if o == nil {
+		return limit, nil
+	}
+	own, _ := q.tenantOf()
+	switch under.Units = unitsUnder(limit, o, q.rules.MaxOverride); {
+	case own.Policy == key.Policy:
+	case o.Policy != "" && own.Policy == o.Policy:
+		return limit, nil
+	default: // it is a request's own where policy_from says so, and then the tenant's: loans are safe with the fewest units
+		under.Units = min(under.Units, limit.Units)
+	}
+	return &under, nil
+}
+
+// unitsUnder is what an override gives a limit of its units, 0 for nothing: at most what the configuration allows, since it may
+// come from before a reload, or from another region.
+func unitsUnder(l *quota.Limit, o *quota.Override, times int64) int64 {
+	if units, ok := o.Units(l.Name); ok {
+		return min(units, l.MostUnder(times))
+	}
+	return l.Units
+}
+
 // maxUnder bounds the plans with other units that are kept for the same limits. Denials under others are not remembered.
 const maxUnder = 1 << 12
 
@@ -83,24 +123,19 @@ type unders struct {
 }
 
 // under is the plan of the same limits with the units of an override, and those of its limits that admit nothing. The plan
-// itself has the configured units of these: it is for what is charged all the same. A limit with a bound keeps its own, and
-// others get what the configuration allows: the override may come from before a reload, or from another region.
+// itself has the configured units of these: it is for what is charged all the same.
 func (s *limitPlan) under(o *quota.Override, times int64) (p *limitPlan, suspended []*quota.Limit) {
 	var array [quota.MaxLimits * binary.MaxVarintLen64]byte
 	key, changed := array[:0], false
 	for _, l := range s.limits {
-		units := l.Units
-		if with, ok := o.Units(l.Name); ok && l.MaxOvershoot == 0 {
-			if with == 0 {
-				none := *l
-				none.Units, none.Burst = 0, 0
-				suspended = append(suspended, &none)
-			} else {
-				with = min(with, l.MostUnder(times))
-				units, changed = with, changed || with != units
-			}
+		units := unitsUnder(l, o, times)
+		if units == 0 {
+			none := *l
+			none.Units, none.Burst = 0, 0
+			suspended = append(suspended, &none)
+			units = l.Units
 		}
-		key = binary.AppendVarint(key, units)
+		key, changed = binary.AppendVarint(key, units), changed || units != l.Units
 	}
 	if !changed {
 		return s, suspended
@@ -161,9 +196,13 @@ func (l *Limiter) unread(ctx context.Context, q *query) {
 // overrideTimeout bounds the look-up of an override for an explanation.
 const overrideTimeout = 500 * time.Millisecond
 
-// explainOverride adds whose an override is and why, for a request that asks for an explanation.
+// explainOverride adds whose an override is and why, and whether there was another, for a request that asks for an explanation.
 func (l *Limiter) explainOverride(ctx context.Context, q *query) {
-	if q.override.Override == nil || !q.request.Explain {
+	if !q.request.Explain || l.overrides == nil || q.request.Charges != nil {
+		return
+	}
+	q.override.known = l.overrides.Known(q.request.Tenant)
+	if q.override.Override == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, overrideTimeout)

@@ -18,17 +18,23 @@ import (
 
 // overlay has overrides by tenant; err fails all look-ups.
 type overlay struct {
-	all map[string]*quota.Override
-	err error
+	all   map[string]*quota.Override
+	err   error
+	ended bool // all of them are over
 }
 
 func (o *overlay) Of(_ context.Context, tenant string) (*quota.Override, error) {
+	if o.ended {
+		return nil, o.err
+	}
 	return o.all[tenant], o.err
 }
 
 func (o *overlay) Read(ctx context.Context, tenant string) (*quota.Override, error) {
 	return o.Of(ctx, tenant)
 }
+
+func (o *overlay) Known(tenant string) bool { return o.all[tenant] != nil }
 
 // set gives a tenant units.
 func (o *overlay) set(tenant, policy string, limits ...quota.OverrideLimit) {

@@ -207,6 +207,24 @@ func (r *rules) claimed(value string) (policy string, ok bool) {
 	return policy, r.plans[policy] != nil
 }
 
+// limit is a limit of a policy, nil for none.
+func (r *rules) limit(policy, name string) *quota.Limit {
+	p := r.plans[policy]
+	if p == nil {
+		d := r.domains[policy]
+		if d == nil {
+			return nil
+		}
+		p = &d.policyPlan
+	}
+	for i := range p.policy.Limits {
+		if l := &p.policy.Limits[i]; l.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
 // unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
 // limit in silence. Those of another policy are fine, since a gateway sends the
 // same ones for every tenant. Names that are not valid have an error already.

@@ -63,6 +63,10 @@ type BoundTerms struct {
 	Borrowed int64 `json:"borrowed"`           // of other regions
 	Recalled int64 `json:"recalled"`           // left unused, to be returned
 	Estimate int64 `json:"estimate,omitempty"` // the ceiling by the estimate; none with max_overshoot: 0%
+	// KeepMS is how long what was lent and used may count: in any window the largest bound holds that some region had in it or so
+	// long before. Overridden is whether the tenant has, or had, an override, so that bounds may differ.
+	KeepMS     int64 `json:"keep_ms"`
+	Overridden bool  `json:"overridden,omitempty"`
 	// BurntMS is how long the share counts as used yet, since the region's store has lost data.
 	BurntMS int64 `json:"burnt_ms,omitempty"`
 	// Drifting says that nothing is admitted while the clock of the region's store runs too fast or too slow.
@@ -350,10 +354,14 @@ func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 			most, regions(b.Differ), pending)
 	case b.PendingMS > 0:
 		a.say("%sits bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", same, most, pending)
-	case len(b.Unseen) > 0:
+	case len(b.Unseen) > 0 || b.Overridden:
 		a.say("%sall regions together hold at most %s of it in any window (max_overshoot).", same, most)
 	default:
 		a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", most)
+	}
+	if b.Overridden {
+		a.say("Where another override of the tenant, or none, was in force in a region in the last %s, the largest bound of them holds.",
+			wait(time.Duration(b.KeepMS)*time.Millisecond))
 	}
 	line := fmt.Sprintf("its share is %d", b.Share)
 	for _, part := range []struct {

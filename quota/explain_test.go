@@ -175,6 +175,10 @@ func TestSentences(t *testing.T) {
 			closed(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 600, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
 			e.Peers = nil
 		}},
+		{"bound under an override", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Overridden: true, KeepMS: 93_966})},
+		{"bound under an override, and another region has another file", bound(BoundTerms{
+			Units: 660, Share: 250, Binds: "share", Differ: []string{"us-east"}, PendingMS: 90_300, Overridden: true, KeepMS: 93_966,
+		})},
 		{"another region has another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Differ: []string{"us-east"}, PendingMS: 90_300})},
 		{"another region had another file", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", PendingMS: 41_300})},
 		{"the file of another region is not known", bound(BoundTerms{Units: 660, Share: 250, Binds: "share", Unseen: []string{"us-east", "ap-south"}})},

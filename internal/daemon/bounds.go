@@ -121,7 +121,7 @@ func hasBounds(top *region.Topology) bool {
 func (d *Daemon) closedBounds() (all []status.Bound) {
 	now := d.timeUS()
 	for p, l := range bounded(d.config.Load().topology) {
-		b, _, regions, ok := d.ceilings.Bound(p.Name, l.Name)
+		b, regions, ok := d.ceilings.Bound(p.Name, l)
 		why, left := b.Closed(now)
 		if !ok || why == quota.ReasonNone {
 			continue

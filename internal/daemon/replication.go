@@ -338,9 +338,12 @@ func (r *replication) files() (differ, unseen []string, alike time.Duration) {
 }
 
 // bound is what the tender goes by.
-func (r *replication) bound(policy, limit string) (b loans.Bound, ok bool) {
-	b.Bound, b.Limit, b.Regions, ok = r.ceilings.Bound(policy, limit)
-	return b, ok
+func (r *replication) bound(ctx context.Context, key *quota.CounterKey) (b loans.Bound, ok bool, err error) {
+	if b.Limit, err = r.d.limiter.LimitOf(ctx, key); b.Limit == nil {
+		return b, false, err
+	}
+	b.Bound, b.Regions, ok = r.ceilings.Bound(key.Policy, b.Limit)
+	return b, ok, nil
 }
 
 // usualTrip is how long a message to another region takes while that is not known.

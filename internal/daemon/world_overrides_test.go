@@ -122,3 +122,45 @@ func TestWorldOverrideEverywhere(t *testing.T) {
 		everywhere("an emptied region, the other tenant", "other", 7, 10*time.Second)
 	})
 }
+
+// TestWorldOverrideOfABound: a tenant's units under a bound are changed at run time, and all regions together admit what the largest
+// version allowed and no more, whatever is lent.
+func TestWorldOverrideOfABound(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(9, time.Minute, ", max_overshoot: 0%"), func(w *world) {
+		w.startAll()
+		time.Sleep(5 * time.Second)
+		eu := w.regions[0].one()
+		total := 0
+		asks := func(p *node) {
+			for {
+				if _, admitted := p.holds("acme"); !admitted {
+					return
+				}
+				total++
+			}
+		}
+		flood := func(what string, want int, of ...*node) {
+			t.Helper()
+			for range 10 {
+				for _, p := range of {
+					asks(p)
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+			if total != want {
+				t.Errorf("%s: %d were admitted, want %d", what, total, want)
+			}
+		}
+		all := []*node{eu, w.regions[1].one(), w.regions[2].one()}
+		flood("by the file", 9, all...)
+		eu.setUnits("acme", 30)
+		flood("raised, and asked in one region alone", 30, eu)
+		eu.setUnits("acme", 20)
+		flood("cut", 30, all...)
+		eu.setUnits("acme", 0)
+		flood("suspended", 30, all...)
+		eu.setUnits("acme", 42)
+		flood("raised again", 42, all...)
+	})
+}

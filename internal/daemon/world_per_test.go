@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region/state"
 )
@@ -118,14 +119,21 @@ func TestLongWorldShorterWindow(t *testing.T) {
 			if h.over > 0 {
 				t.Errorf("started anew %t: %d of %d units are admitted in a second", restart, windowUnits+h.over, windowUnits)
 			}
+			bound := func() quota.Bound {
+				b, _, err := eu.one().replication.bound(t.Context(), &quota.CounterKey{Policy: "standard", Limit: "all"})
+				if err != nil {
+					t.Error(err)
+				}
+				return b.Bound
+			}
 			long, short := loan.TermsOf(longWindow.Microseconds()).Keep(), loan.TermsOf(time.Second.Microseconds()).Keep()
-			if b, _, _, _ := eu.one().replication.ceilings.Bound("standard", "all"); b.BurntUntilUS != eu.one().replication.state.Store().Lost+long {
+			if b := bound(); b.BurntUntilUS != eu.one().replication.state.Store().Lost+long {
 				t.Errorf("started anew %t: the share is burnt until %d after a loss at %d", restart, b.BurntUntilUS, eu.one().replication.state.Store().Lost)
 			}
 			time.Sleep(time.Duration(long) * time.Microsecond)
 			eu.redis.FlushAll()
 			time.Sleep(2 * state.TurnEvery)
-			if b, _, _, _ := eu.one().replication.ceilings.Bound("standard", "all"); b.BurntUntilUS != eu.one().replication.state.Store().Lost+short {
+			if b := bound(); b.BurntUntilUS != eu.one().replication.state.Store().Lost+short {
 				t.Errorf("started anew %t: much later the share is burnt until %d after a loss at %d", restart, b.BurntUntilUS, eu.one().replication.state.Store().Lost)
 			}
 		})

@@ -135,14 +135,15 @@ func (p *tended) take(v active, now time.Duration) {
 // configure goes by the limit as it is now, and returns the planner's tick.
 func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
 	tick := min(max(b.Limit.Window/200, StepEvery), 50*time.Millisecond)
-	if p.limit != b.Limit {
+	if p.limit != b.Limit { // one under an override is another one each time
 		p.limit, p.keys = b.Limit, store.NewKeyPlan([]*quota.Limit{b.Limit})
 		if p.plan == nil {
 			p.plan = &loan.Planner{}
 		}
 		p.plan.Terms = loan.TermsOfLimit(b.Limit)
 	}
-	p.plan.Bound, _ = b.Limit.Bound()
+	bound, _ := b.Limit.Bound()
+	p.plan.Bound = max(1, bound) // with 0 the share is 0, and nothing is lent
 	p.plan.Regions = b.Regions
 	p.plan.Tick, p.plan.Trip = tick.Microseconds(), (trip + tick).Microseconds()
 	return tick

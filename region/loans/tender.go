@@ -48,11 +48,11 @@ const (
 	returnTimeout = 500 * time.Millisecond
 )
 
-// Bound is what holds for a bounded limit in this region now.
+// Bound is what holds for a partition of a bounded limit in this region now.
 type Bound struct {
 	quota.Bound
-	Limit   *quota.Limit
-	Regions int // of the topology
+	Limit   *quota.Limit // with the units of the tenant's override
+	Regions int          // of the topology
 }
 
 // Store carries out calls of store.OpLoans, as store.Store has it.
@@ -68,8 +68,9 @@ type Options struct {
 	// Send publishes wants for all regions where to is "", or grants and returns for one, as
 	// sync.Mesh.SendLoans.
 	Send func(to string, l *wire.Loans)
-	// Bound is what holds for a limit of the configuration in force; false: it has no bound.
-	Bound func(policy, limit string) (Bound, bool)
+	// Bound is what holds for a partition under the configuration and the override in force; false: it has no bound. An error
+	// is that the override cannot be read now.
+	Bound func(ctx context.Context, key *quota.CounterKey) (Bound, bool, error)
 	// Processes are the live processes of our region, ourselves included or not.
 	Processes func() []quota.Process
 	// Lost is called when the store has lost loans that it had shown, last at a TIME of it.
@@ -322,7 +323,11 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 	calls, bounds := make([]store.Call, 0, len(due)), make([]Bound, 0, len(due))
 	at, trip := due[:0], t.o.Trip()
 	for _, p := range due {
-		b, ok := t.o.Bound(p.key.Policy, p.key.Limit)
+		b, ok, err := t.o.Bound(ctx, &p.key)
+		if err != nil { // as while the store is away
+			p.due = now + restTick
+			continue
+		}
 		if !ok || b.Epoch == 0 || b.Regions < 2 || b.Limit.WindowUS() != p.key.WindowUS { // under another window it has another id
 			t.rest(p, now)
 			continue
@@ -406,8 +411,8 @@ func (t *Tender) Leave() {
 	var plans []*planned
 	out := outbox{}
 	for _, p := range t.tended {
-		b, ok := t.o.Bound(p.key.Policy, p.key.Limit)
-		if !ok || len(p.book.Held) == 0 {
+		b, ok, err := t.o.Bound(ctx, &p.key)
+		if !ok || err != nil || len(p.book.Held) == 0 {
 			continue
 		}
 		// A want for nothing more. It is newer than the last one, which may have had the same time.

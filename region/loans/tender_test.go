@@ -152,6 +152,31 @@ func TestOneRegionGetsAll(t *testing.T) {
 	}
 }
 
+// TestOverridesCannotBeRead: nothing is lent while it is not known what a tenant has, and all is once it is.
+func TestOverridesCannotBeRead(t *testing.T) {
+	w := newWorld(t, 1, 3, 30, time.Minute)
+	got := 0
+	ask := func() {
+		if w.ask(0, "x") {
+			got++
+		}
+	}
+	for _, r := range w.regions[1:] {
+		r.blind = true
+	}
+	w.advance(3*time.Second, ask)
+	if got != 10 {
+		t.Errorf("it got %d units, its share is 10", got)
+	}
+	for _, r := range w.regions {
+		r.blind = false
+	}
+	w.advance(3*time.Second, ask)
+	if got != 30 {
+		t.Errorf("it got %d of 30 within three seconds", got)
+	}
+}
+
 // Regions that never met a partition hear what it is from a later want, if the first was lost or sent before they began.
 func TestNotHeardAtFirst(t *testing.T) {
 	w := newWorld(t, 1, 3, 10, time.Minute)

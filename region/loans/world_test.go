@@ -58,6 +58,7 @@ type region struct {
 	books map[string]*kept
 	nodes []*node
 	away  bool
+	blind bool // overrides cannot be read
 }
 
 type kept struct {
@@ -96,8 +97,11 @@ func (r *region) start() *node {
 	var err error
 	n.Tender, err = loans.New(loans.Options{
 		Self: n.self, Now: func() time.Duration { return w.now }, Store: r, Send: (&network{r, n.self}).send,
-		Bound: func(policy, limit string) (loans.Bound, bool) {
-			return loans.Bound{Bound: r.bound(), Limit: r.limit, Regions: len(w.regions)}, limit == "strict"
+		Bound: func(_ context.Context, key *quota.CounterKey) (loans.Bound, bool, error) {
+			if r.blind {
+				return loans.Bound{}, false, context.DeadlineExceeded
+			}
+			return loans.Bound{Bound: r.bound(), Limit: r.limit, Regions: len(w.regions)}, key.Limit == "strict", nil
 		},
 		Processes: func() (all []quota.Process) {
 			for _, n := range r.nodes {

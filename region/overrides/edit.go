@@ -135,8 +135,6 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 		other := *l
 		other.Units = set.Units
 		switch {
-		case l.MaxOvershoot > 0:
-			add(at, "has a bound (max_overshoot), and the units of a bound are changed in the topology alone")
 		case set.Units > most:
 			add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d",
 				most, top.MostOverride(), l.Units, set.Units)
@@ -182,7 +180,7 @@ func (v *Overlay) Ineffective(top *region.Topology, n int) (tenants []string) {
 					return !anyHas(top, set.Name)
 				}
 				l := limitOf(p, set.Name)
-				return l.MaxOvershoot > 0 || set.Units > l.MostUnder(top.MostOverride())
+				return set.Units > l.MostUnder(top.MostOverride())
 			})
 			if o.InForce(v.o.TimeUS()) && (gone || nothing || less) {
 				tenants = append(tenants, o.Tenant)

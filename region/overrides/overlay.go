@@ -139,6 +139,9 @@ func (v *Overlay) Read(ctx context.Context, tenant string) (*quota.Override, err
 	return o, nil
 }
 
+// Known implements limiter.Overrides.
+func (v *Overlay) Known(tenant string) bool { return v.table.get(tenant) != nil }
+
 // current is the newest override that is known of a tenant, nil for none, and the text that is kept.
 func (v *Overlay) current(ctx context.Context, tenant string) (o *quota.Override, kept string, err error) {
 	if kept, err = v.keeper.read(ctx, tenant); err != nil {

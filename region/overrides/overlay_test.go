@@ -144,7 +144,8 @@ func TestRules(t *testing.T) {
 		{units("acme", "burst", 201), "/limits/burst", "must be at most 200, which is max_override, 10x, of the topology's 20; it is 201"},
 		{units("acme", "brust", 7), "/limits/brust", "is a limit of no policy of the topology"},
 		{units("vast", "daily", 100_001), "/limits/daily", "takes at most 100000"},
-		{units("held", "strict", 7), "/limits/strict", "has a bound (max_overshoot)"},
+		{units("held", "strict", 1000), "ok", ""}, // it has a bound
+		{units("held", "strict", 1001), "/limits/strict", "must be at most 1000"},
 		{nothing, "", "changes nothing"},
 		{gone, "/policy", `"gone" is not a policy`},
 		{past, "/expires_at", "is over: the region's clock says 2023-11-14T22:13:20Z"},
@@ -462,7 +463,7 @@ func TestIneffective(t *testing.T) {
 	for _, row := range []struct{ old, changed, want string }{
 		{"", "", ""},
 		{"units: 20,", "units: 19,", "acme"},
-		{"units: 20,", "units: 20, scope: global, max_overshoot: 0%,", "acme"},
+		{"units: 20,", "units: 20, scope: global, max_overshoot: 0%,", ""},
 		{"{name: burst, units: 20, per: 1s}, ", "", "acme vast"},
 		{"regions:", "max_override: 9x\nregions:", "acme"},
 		{"large", "larger", "held"},

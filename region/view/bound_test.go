@@ -30,7 +30,7 @@ func (c *counting) share(when string, want int64) {
 	c.peer.ReceivedAt, c.peer.AckedAt = *c.now, *c.now
 	put(c.members, c.peer)
 	c.manager.Refresh()
-	b, _, _, ok := c.ceilings.Bound("standard", "sustained")
+	b, _, ok := c.ceilings.Bound("standard", &c.top.Policies[0].Limits[0])
 	if !ok || b.Share != want {
 		c.Errorf("%s the share of %s is %d, want %d", when, c.self.Region, b.Share, want)
 	}
@@ -99,5 +99,64 @@ func TestCeilingOfABoundedLimit(t *testing.T) {
 		if got := eu.ceilings.Grows(p, l, counterOf(l), row.now); got != l.Window {
 			t.Errorf("%v: where the bound denies, the estimate is said to grow in %v", row.overshoot, got)
 		}
+	}
+}
+
+// TestShareUnderAnOverride: the share of a limit with other units is that of these, keeps to smaller shares for as long as any, and
+// a loss burns it as long.
+func TestShareUnderAnOverride(t *testing.T) {
+	now := time.Second
+	eu, _ := newCounting(t, &now, strictLimit(quota.Strict))
+	share := func(when string, units, want int64) {
+		t.Helper()
+		l := *strictLimit(quota.Strict)
+		l.Units = units
+		b, regions, ok := eu.ceilings.Bound("standard", &l)
+		p := &eu.top.Policies[0]
+		c := eu.ceilings.Ceiling(p, &l, counterOf(&l), true)
+		if !ok || regions != 2 || b.Share != want || c.Bound.Share != want || c.Terms.Bound.Units != units {
+			t.Errorf("%s, the share of %d units is %d and in a decision %d, want %d", when, units, b.Share, c.Bound.Share, want)
+		}
+		if keep := loan.TermsOf(10_000_000).Keep() / 1000; c.Terms.Bound.KeepMS != keep {
+			t.Errorf("%s, it is kept for %d ms, want %d", when, c.Terms.Bound.KeepMS, keep)
+		}
+	}
+	eu.share("at first", 300)
+	share("at first", 6000, 3000)
+	share("at first", 7, 4)
+	share("suspended", 0, 0)
+	eu.weigh(9, 1)
+	eu.share("with a larger weight", 300)
+	share("with a larger weight", 6000, 3000)
+	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
+	eu.peer.Topology = view.Hash(eu.peer.Weights)
+	eu.share("when both have it", 300)
+	share("when both have it", 6000, 3000)
+	for until := now + time.Duration(loan.TermsOf(10_000_000).Keep())*time.Microsecond - 200*time.Millisecond; now < until; {
+		eu.share("until that is over", 300)
+		share("until that is over", 100, 50)
+	}
+	now += 200 * time.Millisecond
+	eu.share("when it is over", 540)
+	share("when it is over", 6000, 5400)
+}
+
+// TestUsageUnderAnOverride: what a region used under the units of an override is published and counted, beyond the file's bound too.
+func TestUsageUnderAnOverride(t *testing.T) {
+	now := time.Second
+	file := strictLimit(quota.Strict + 10*100)
+	eu, us := newCounting(t, &now, file)
+	raised := *file
+	raised.Units = 6000
+	p, key := &eu.top.Policies[0], counterOf(file)
+	used := quota.Counter{Bucket: eu.timeUS() / file.WindowUS(), Generation: storeUS, Units: 2500}
+	eu.ceilings.Record(t.Context(), p, &raised, key, used, quota.Gauge{}, eu.timeUS())
+	eu.publish(us)
+	us.share("then", 330)
+	if c := us.ceilings.Ceiling(p, &raised, key, false); c.Units != 3500 || c.Bound.Share != 3300 {
+		t.Errorf("of 6000 units, of which the other region used 2500, the ceiling is %d and the share of the bound %d", c.Units, c.Bound.Share)
+	}
+	if c := us.ceilings.Ceiling(p, file, key, false); c.Units != 0 || c.Bound.Share != 330 {
+		t.Errorf("once the override is over, the ceiling is %d and the share of the bound %d", c.Units, c.Bound.Share)
 	}
 }

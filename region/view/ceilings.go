@@ -75,19 +75,19 @@ type hold struct {
 	drift bool // they were in force when the view was set last
 }
 
-// heldShare is the most units of B that our region may use by itself under a limit, at now.
-func (c *Ceilings) heldShare(h *hold, l *quota.Limit, units int64, now time.Duration) int64 {
-	if h.floor == nil || now-h.until >= c.keep(l) {
+// heldShare is the most units of B that our region may use by itself, at now, under a limit with this keep.
+func (c *Ceilings) heldShare(h *hold, units int64, now, keep time.Duration) int64 {
+	if h.floor == nil || now-h.until >= keep {
 		return units
 	}
 	return h.floor.Share(c.o.Self.Region, units)
 }
 
-// keep is how long what was lent and used under a limit may matter, under other shares or by data that are lost.
-func (c *Ceilings) keep(l *quota.Limit) time.Duration {
+// keep is how long what was lent and used under a limit of a policy may matter, under other shares or by data that are lost.
+func (c *Ceilings) keep(policy string, l *quota.Limit) time.Duration {
 	terms := loan.TermsOfLimit(l)
 	if c.o.Window != nil {
-		window, maxTTL := c.o.Window(c.limits.Load().names[l])
+		window, maxTTL := c.o.Window(c.limits.Load().nameOf(policy, l))
 		terms = loan.TermsOf(max(terms.Window, window)).Holding(max(terms.MaxTTL, maxTTL))
 	}
 	return time.Duration(terms.Keep()) * time.Microsecond
@@ -95,8 +95,8 @@ func (c *Ceilings) keep(l *quota.Limit) time.Duration {
 
 // keepAny is the longest keep of a limit with a bound; 0: there is none.
 func (c *Ceilings) keepAny() (longest time.Duration) {
-	for _, l := range c.limits.Load().bounded {
-		longest = max(longest, c.keep(l))
+	for _, b := range c.limits.Load().bounded {
+		longest = max(longest, c.keep(b.policy, b.limit))
 	}
 	return longest
 }
@@ -202,28 +202,26 @@ func (c *Ceilings) Held() time.Duration {
 	return max(0, c.keepAny()-(c.o.Now()-h.until))
 }
 
-// Bound is this region's part in the bound of a limit that is in force, and the limit;
-// false: there is no such limit, or it has no bound. Regions is how many there are.
-func (c *Ceilings) Bound(policy, name string) (b quota.Bound, l *quota.Limit, regions int, ok bool) {
-	l, ok = c.limits.Load().limits[limitName(policy, name)]
-	if ok {
-		b, ok = c.bound(c.snapshot.Load(), l, c.o.Now())
-	}
-	return b, l, len(c.limits.Load().topology.Weights), ok
+// Bound is this region's part in the bound of a limit of a policy, which may have the units of an override; false: it has none.
+// Regions is how many there are.
+func (c *Ceilings) Bound(policy string, l *quota.Limit) (b quota.Bound, regions int, ok bool) {
+	b, ok = c.bound(c.snapshot.Load(), policy, l, c.o.Now())
+	return b, len(c.limits.Load().topology.Weights), ok
 }
 
-func (c *Ceilings) bound(s *snapshot, l *quota.Limit, now time.Duration) (b quota.Bound, ok bool) {
+func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Duration) (b quota.Bound, ok bool) {
 	units, ok := l.Bound()
 	if !ok {
 		return b, false
 	}
-	b.Share = min(s.Share(units), c.heldShare(&s.hold, l, units, now))
+	keep := c.keep(policy, l)
+	b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep))
 	if c.o.Store == nil {
 		return b, true
 	}
 	of := c.o.Store()
 	if b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting; of.Lost > 0 {
-		b.BurntUntilUS = of.Lost + of.Unwatched + c.keep(l).Microseconds()
+		b.BurntUntilUS = of.Lost + of.Unwatched + keep.Microseconds()
 	}
 	return b, true
 }
@@ -289,7 +287,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer := quota.Ceiling{Known: known}
 	answer.Units, answer.Closed = v.units(l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
-	answer.Bound, answer.Bounded = c.bound(s, l, now)
+	answer.Bound, answer.Bounded = c.bound(s, p.Name, l, now)
 	answer.Lenders = v.Members.Len() > 1
 	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
@@ -299,7 +297,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	if explain {
 		answer.Terms = c.withOffsets(v.Explain(l.Units, p.OnPartition, all, c.held(s, key, now), lost, s.former...))
 		if answer.Bounded {
-			c.explainBound(l, &answer)
+			c.explainBound(p.Name, l, &answer)
 		}
 	}
 	return answer
@@ -318,9 +316,10 @@ func (c *Ceilings) held(s *snapshot, key *quota.CounterKey, now time.Duration) [
 }
 
 // explainBound adds the terms of a bound, as far as they are not the store's.
-func (c *Ceilings) explainBound(l *quota.Limit, of *quota.Ceiling) {
+func (c *Ceilings) explainBound(policy string, l *quota.Limit, of *quota.Ceiling) {
 	units, _ := l.Bound()
-	b := &quota.BoundTerms{Units: units, Share: of.Bound.Share}
+	keep := c.keep(policy, l)
+	b := &quota.BoundTerms{Units: units, Share: of.Bound.Share, KeepMS: keep.Milliseconds()}
 	of.Terms.Part, of.Terms.Bound = of.Bound.Share, b
 	of.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
 	if l.MaxOvershoot != quota.Strict && !of.Closed {
@@ -335,7 +334,7 @@ func (c *Ceilings) explainBound(l *quota.Limit, of *quota.Ceiling) {
 	if b.Differ, b.Unseen = differ, unseen; len(differ) > 0 {
 		alike = 0
 	}
-	b.PendingMS = max(0, c.keep(l)-alike).Milliseconds()
+	b.PendingMS = max(0, keep-alike).Milliseconds()
 }
 
 func (c *Ceilings) withOffsets(terms *quota.CeilingTerms) *quota.CeilingTerms {
@@ -391,11 +390,7 @@ func (c *Ceilings) Local(ctx context.Context, p *quota.Policy, l *quota.Limit, k
 }
 
 func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey) ledger.Series {
-	name, ok := c.limits.Load().names[l]
-	if !ok { // of a configuration that is being replaced
-		name = limitName(p.Name, l.Name)
-	}
-	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: l.WindowUS()}
+	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: c.limits.Load().nameOf(p.Name, l), Units: l.Units, WindowUS: l.WindowUS()}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}

@@ -13,9 +13,15 @@ type limitIndex struct {
 	topology Topology
 	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
 	limits   map[string]*quota.Limit // by that name
-	bounded  []*quota.Limit          // those with a bound
+	bounded  []boundedLimit
 	lowered  map[string]lowered
-	times    int64 // how many times its units an override may give a limit without a bound
+	times    int64 // how many times its units an override may give a limit
+}
+
+// boundedLimit is a limit with a bound, and its policy.
+type boundedLimit struct {
+	policy string
+	limit  *quota.Limit
 }
 
 // lowered is a limit as it was before a reload lowered it. What peers had used under it counts on
@@ -40,11 +46,19 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 			x.topology.Units = append(x.topology.Units, l.Units)
 			if units, ok := l.Bound(); ok {
 				x.topology.Units = append(x.topology.Units, units)
-				x.bounded = append(x.bounded, l)
+				x.bounded = append(x.bounded, boundedLimit{p.Name, l})
 			}
 		}
 	}
 	return x
+}
+
+// nameOf is the name of a limit of a policy.
+func (x *limitIndex) nameOf(policy string, l *quota.Limit) string {
+	if name, ok := x.names[l]; ok {
+		return name
+	}
+	return limitName(policy, l.Name) // under an override, or of a configuration that is being replaced
 }
 
 // mostOf is how many units one region may admit under a limit in a window.
@@ -89,16 +103,14 @@ func (x *limitIndex) most(name string, units int64, now time.Duration) int64 {
 	if !ok {
 		return math.MaxInt64 // it may be in force elsewhere
 	}
-	if l = x.largest(l, now); l.MaxOvershoot > 0 {
-		return mostOf(l)
-	}
+	under := *x.largest(l, now)
 	if units == 0 {
-		units = l.MostUnder(x.times)
+		units = under.MostUnder(x.times)
 	}
-	if units = max(units, l.Units); l.Algorithm == quota.SlidingLog {
-		return units
+	if under.Units = max(units, under.Units); under.Algorithm == quota.SlidingLog {
+		return mostOf(&under)
 	}
-	return 2 * units
+	return 2 * under.Units
 }
 
 func limitName(policy, limit string) string { return policy + "." + limit }

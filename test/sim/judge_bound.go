@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 )
 
@@ -17,18 +16,19 @@ type boundJudge struct {
 	tenants map[string]*trueWindow
 	order   []*trueWindow
 	broken  []Violation
+	seen    map[string][]sighting // by tenant
 }
 
 // trueWindow is what all regions admitted of one tenant in the window that ends now.
 type trueWindow struct {
-	tenant, policy string
-	width          time.Duration
-	all            []spend
-	first          int
-	units          int64
-	holds          []*holding
-	since          time.Duration // when played was added to last
-	played         time.Duration // for how long the window was full
+	tenant string
+	width  time.Duration
+	all    []spend
+	first  int
+	units  int64
+	holds  []*holding
+	since  time.Duration // when played was added to last
+	played time.Duration // for how long the window was full
 }
 
 const (
@@ -44,22 +44,21 @@ const (
 const full = 9
 
 func newBoundJudge(w *World) *boundJudge {
-	return &boundJudge{w: w, tenants: map[string]*trueWindow{}}
+	return &boundJudge{w: w, tenants: map[string]*trueWindow{}, seen: map[string][]sighting{}}
 }
 
 // window is that of a tenant now, nil if it has no bound.
 func (j *boundJudge) window(tenant string) *trueWindow {
 	policy := j.w.o.policyOf(tenant).Name
-	bound := j.w.bounds.of(policy)
-	if bound.units == 0 {
+	if j.w.bounds.of(policy).units == 0 {
 		return nil
 	}
 	t := j.tenants[tenant]
 	if t == nil {
-		t = &trueWindow{tenant: tenant, policy: policy, since: j.w.now}
+		t = &trueWindow{tenant: tenant, since: j.w.now}
 		j.tenants[tenant], j.order = t, append(j.order, t)
 	}
-	t.age(j.w.now, bound)
+	t.age(j.w.now, j.promised(tenant))
 	return t
 }
 
@@ -78,11 +77,11 @@ func (j *boundJudge) admitted(p *process, tenant string, units int64) {
 
 // judge holds a window to its bound, after something of it has changed by a process.
 func (j *boundJudge) judge(p *process, t *trueWindow) {
-	bound, held := j.w.bounds.of(t.policy).units, t.held(j.w.now)
+	bound, held := j.promised(t.tenant).units, t.held(j.w.now)
 	if t.units+held > bound && len(j.broken) == 0 {
 		j.broken = append(j.broken, Violation{
-			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(), Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v and hold %d, the bound is %d",
-				p.self.Region, p.self.Instance, t.tenant, t.units, t.width, held, bound),
+			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(), Text: fmt.Sprintf("%s/%s: %s: all regions admitted %d in %v and hold %d, the bound is %d; seen were %v",
+				p.self.Region, p.self.Instance, t.tenant, t.units, t.width, held, bound, j.seen[t.tenant]),
 		})
 	}
 }
@@ -93,7 +92,7 @@ func (j *boundJudge) reset(s *simRegion, tenant string) {
 	if t == nil {
 		return
 	}
-	t.age(j.w.now, j.w.bounds.of(t.policy))
+	t.age(j.w.now, j.promised(tenant))
 	j.ended(s, tenant)
 	for i := t.first; i < len(t.all); i++ {
 		if u := &t.all[i]; u.place == s.place {
@@ -126,7 +125,7 @@ func (t *trueWindow) age(now time.Duration, bound promise) {
 // the one of which that was longest.
 func (j *boundJudge) played() (longest time.Duration) {
 	for _, t := range j.order {
-		t.age(j.w.now, j.w.bounds.of(t.policy))
+		t.age(j.w.now, j.promised(t.tenant))
 		longest = max(longest, t.played)
 	}
 	return longest
@@ -142,6 +141,7 @@ type bounds struct {
 type promise struct {
 	units           int64
 	window, heldFor time.Duration
+	limit           *quota.Limit
 }
 
 func boundsOf(top *region.Topology) map[string]promise {
@@ -149,7 +149,7 @@ func boundsOf(top *region.Topology) map[string]promise {
 	for i := range top.Policies {
 		l := &top.Policies[i].Limits[0]
 		if units, ok := l.Bound(); ok {
-			all[top.Policies[i].Name] = promise{units, l.Window, l.HeldFor}
+			all[top.Policies[i].Name] = promise{units, l.Window, l.HeldFor, l}
 		}
 	}
 	return all
@@ -159,20 +159,17 @@ func boundsOf(top *region.Topology) map[string]promise {
 func (b *bounds) of(policy string) promise {
 	p := b.now[policy]
 	if next, changes := b.next[policy]; changes {
-		p = promise{max(p.units, next.units), min(p.window, next.window), max(p.heldFor, next.heldFor)}
+		p = promise{max(p.units, next.units), min(p.window, next.window), max(p.heldFor, next.heldFor), nil}
 	}
 	return p
 }
 
 // keep is how long what was used and lent before may matter, by whichever clock.
-func (b *bounds) keep() time.Duration {
-	longest := int64(0)
-	for _, all := range []map[string]promise{b.now, b.next} {
-		for _, p := range all {
-			longest = max(longest, loan.TermsOf(p.window.Microseconds()).Holding(p.heldFor.Microseconds()).Keep())
-		}
+func (b *bounds) keep() (longest time.Duration) {
+	for policy := range b.now {
+		longest = max(longest, b.keepOf(policy))
 	}
-	return time.Duration(longest+longest*pacePPM/1_000_000) * time.Microsecond
+	return longest
 }
 
 // settle has the next bounds hold alone.

@@ -115,9 +115,12 @@ func (w *World) late() time.Duration {
 }
 
 // bound is what the tender goes by.
-func (d *lending) bound(policy, limit string) (b loans.Bound, ok bool) {
-	b.Bound, b.Limit, b.Regions, ok = d.p.ceilings.Bound(policy, limit)
-	return b, ok
+func (d *lending) bound(ctx context.Context, key *quota.CounterKey) (b loans.Bound, ok bool, err error) {
+	if b.Limit, err = d.p.limiter.LimitOf(ctx, key); b.Limit == nil {
+		return b, false, err
+	}
+	b.Bound, b.Regions, ok = d.p.ceilings.Bound(key.Policy, b.Limit)
+	return b, ok, nil
 }
 
 // siblings are the live processes of the region, or none in a world in which they do not know
@@ -199,11 +202,12 @@ func (d *lending) folly(tenant string) {
 		return
 	}
 	policy := w.o.policyOf(tenant)
-	b, ok := d.bound(policy.Name, policy.Limits[0].Name)
-	if !ok || b.Epoch == 0 {
+	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: policy.Limits[0].Name}
+	b, ok, err := d.bound(context.Background(), &key)
+	if !ok || err != nil || b.Epoch == 0 {
 		return
 	}
-	key := quota.CounterKey{Tenant: tenant, Policy: policy.Name, Limit: b.Limit.Name, Partition: string(quota.AppendPartition(nil, b.Limit, nil)), WindowUS: b.Limit.WindowUS()}
+	key.Partition, key.WindowUS = string(quota.AppendPartition(nil, b.Limit, nil)), b.Limit.WindowUS()
 	id := w.key.LoansID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {

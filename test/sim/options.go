@@ -39,6 +39,8 @@ type Options struct {
 	Slow bool
 	// Perfect has each unit count for a window after it was received, by a log in place of the ledger.
 	Perfect bool
+	// Overridden has tenants have overrides, which the world sets.
+	Overridden bool
 	// Judged checks every invariant of doc.go. It is for worlds of a few regions.
 	Judged bool
 }

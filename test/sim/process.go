@@ -22,19 +22,20 @@ import (
 // process is one regiond without its servers: what internal/daemon joins, joined the same way,
 // with the world's events in place of its goroutines.
 type process struct {
-	region   *simRegion
-	self     quota.Process
-	number   int // over all of the world
-	born     time.Duration
-	bus      port
-	ceilings *view.Ceilings
-	mesh     *meshsync.Mesh
-	secret   *wire.Secret
-	manager  *view.Manager
-	recovery *view.CounterRecovery
-	limiter  *limiter.Limiter
-	lending  *lending // nil if no limit has a bound
-	members  *members.Table
+	region    *simRegion
+	self      quota.Process
+	number    int // over all of the world
+	born      time.Duration
+	bus       port
+	ceilings  *view.Ceilings
+	mesh      *meshsync.Mesh
+	secret    *wire.Secret
+	manager   *view.Manager
+	recovery  *view.CounterRecovery
+	limiter   *limiter.Limiter
+	lending   *lending // nil if no limit has a bound
+	overrides *overrides
+	members   *members.Table
 
 	gone   bool // it was stopped or killed
 	frozen bool
@@ -148,10 +149,14 @@ func (p *process) open() (err error) {
 		Ceilings: p.ceilings, Members: p.members, HeartbeatSoon: p.mesh.HeartbeatSoon, State: durable,
 		Recover: p.recovery.Request, Logger: w.log,
 	})
-	p.limiter, err = limiter.New(limiter.Options{
+	lo := limiter.Options{
 		Store: p.store(), Config: p.enforced(), Logger: w.log, Seal: w.seal,
 		Now: func() time.Time { return time.UnixMicro(startUS).Add(w.now) },
-	})
+	}
+	if p.overrides = (&overrides{p: p, known: map[string]*quota.Override{}}); w.overridden {
+		lo.Overrides = p.overrides
+	}
+	p.limiter, err = limiter.New(lo)
 	return err
 }
 

@@ -65,16 +65,17 @@ func (s *simRegion) timeUS() int64 {
 // regionStore is the region's store. It implements store.Store, and gives its counters
 // back as Redis would.
 type regionStore struct {
-	s        *simRegion
-	durable  durable
-	away     bool
-	strange  bool                       // it has taken over, and was asked nothing yet
-	tenants  map[string]*memstore.Store // by the prefix of their keys
-	clockUS  func() int64               // of all of them; replaced while writes are replayed
-	counters []*keptCounter             // in the order of their creation
-	byKey    map[quota.CounterKey]*keptCounter
-	writes   []write
-	latest   int64 // time of a write by the store's clock, which may have stepped back
+	s         *simRegion
+	durable   durable
+	away      bool
+	strange   bool                       // it has taken over, and was asked nothing yet
+	tenants   map[string]*memstore.Store // by the prefix of their keys
+	clockUS   func() int64               // of all of them; replaced while writes are replayed
+	counters  []*keptCounter             // in the order of their creation
+	byKey     map[quota.CounterKey]*keptCounter
+	writes    []write
+	latest    int64                     // time of a write by the store's clock, which may have stepped back
+	overrides map[string][]keptOverride // by tenant, the newest last
 }
 
 // keptCounter is a usage counter and its earlier bucket.
@@ -264,7 +265,7 @@ func (t *regionStore) reset(tenant string) {
 // forget empties the store, as a Redis without persistence does that restarts.
 func (t *regionStore) forget() {
 	t.clear()
-	t.writes = nil
+	t.writes, t.overrides = nil, nil
 	t.durable.forget()
 }
 
@@ -300,6 +301,9 @@ func (t *regionStore) rewind(while time.Duration) (units int64) {
 	}
 	t.clockUS = t.s.nowUS
 	t.durable.back(t.s.w.now - while)
+	for tenant, all := range t.overrides {
+		t.overrides[tenant] = slices.DeleteFunc(all, func(o keptOverride) bool { return o.at > t.s.w.now-while })
+	}
 	t.durable.run++
 	t.strange = true
 	return units

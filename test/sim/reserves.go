@@ -29,6 +29,9 @@ func (w *World) Reserve(place int, tenant string, units int64, ttl time.Duration
 	}
 	w.stats.Checks++
 	o := p.limiter.Reserve(context.Background(), []quota.Request{{Tenant: tenant, Cost: units, TTL: ttl, Reserve: true}})[0]
+	if w.tooCostly(o.Err) {
+		return nil
+	}
 	if o.Err != nil {
 		panic(fmt.Sprintf("sim: a reserve of %d of %s: %v", units, tenant, o.Err)) // the world's own mistake
 	}

@@ -84,6 +84,28 @@ func strictFaults() []strictFault {
 		{word: "rollout", name: "rollouts of weights, units and regions", plan: func(f *StrictPlan, a strictAt) {
 			f.At(a.begins, func() { f.rollout(a.heals-a.begins, anyRollout) })
 		}},
+		{word: "override", name: "overrides that raise, cut, suspend and end", plan: func(f *StrictPlan, a strictAt) {
+			f.At(a.begins, func() { f.edit(a.i) })
+			f.At(a.heals, func() { f.edit(a.j) })
+		}},
+		{word: "override-loss", name: "overrides, losses and restarts of regions that lend and borrow", aimed: true, plan: func(f *StrictPlan, a strictAt) {
+			at := a.begins
+			for range 4 {
+				i := f.dice.IntN(len(f.regions))
+				f.At(at, func() { f.edit(i) })
+				switch at += f.span(8 * time.Second); f.dice.IntN(6) {
+				case 0:
+					f.At(at, func() { f.lose(a.i) })
+				case 1:
+					f.At(at, func() { f.restart(a.j, f.now+f.span(8*time.Second)) })
+				case 2:
+					f.At(at, func() { f.Cut(a.i, a.j, true) })
+					f.At(at+f.span(20*time.Second), func() { f.Cut(a.i, a.j, false) })
+				case 3:
+					f.At(at, func() { f.moveDemand(a.j) })
+				}
+			}
+		}},
 		{word: "second-loss", name: "losses, and others while the share is burnt", aimed: true, plan: func(f *StrictPlan, a strictAt) {
 			again := f.span([]time.Duration{50 * time.Millisecond, 1500 * time.Millisecond, f.bounds.keep() * 6 / 5}[f.dice.IntN(3)])
 			f.At(a.begins, func() { f.lose(a.i) })
@@ -219,6 +241,7 @@ func (f *StrictPlan) add(place int, ends time.Duration) {
 		return
 	}
 	p, gracefully := f.begin(place, f.regions[place].nextName()), f.dice.IntN(2) == 0
+	f.returned(p)
 	f.At(ends, func() {
 		if !p.gone {
 			f.kill(p, gracefully)
@@ -254,7 +277,7 @@ func (f *StrictPlan) replace(p *process, again time.Duration) {
 	f.kill(p, f.dice.IntN(2) == 0)
 	f.At(again, func() {
 		if f.there[place] {
-			f.begin(place, p.self.Instance)
+			f.returned(f.begin(place, p.self.Instance))
 		}
 	})
 }
@@ -265,7 +288,7 @@ func (f *StrictPlan) moveDemand(place int) {
 		for k := range f.rates[t] {
 			f.rates[t][k] = 0
 		}
-		b := f.bounds.of(f.o.policyOf(f.tenants[t]).Name)
-		f.rates[t][place] = 1.2 * float64(b.units) / b.window.Seconds()
+		b := f.bound.promised(f.tenants[t])
+		f.rates[t][place] = 1.2 * float64(max(1, b.units)) / b.window.Seconds()
 	}
 }

@@ -37,6 +37,9 @@ type StrictPlan struct {
 // strictEpisode is how much longer than a minute an episode is at most.
 const strictEpisode = 3 * time.Minute
 
+// maxOverride is that of every topology of the world.
+const maxOverride = region.DefaultMaxOverride
+
 const tenPercent = quota.Strict + 10*100
 
 // NewStrictPlan draws a world from a seed. lasts is how long it lasts, virtually, with
@@ -46,7 +49,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration, only ...string) (*StrictPla
 	dice := rand.New(rand.NewPCG(seed, 0x57a1c7))
 	o := Options{
 		Seed: seed, Lossy: true, Slow: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{},
-		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanStep: 50 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0,
+		Delay: time.Duration(5+dice.IntN(150)) * time.Millisecond, LoanStep: 50 * time.Millisecond, AllTend: dice.IntN(2) == 0, Folly: dice.IntN(2) == 0, Overridden: true,
 	}
 	f := &StrictPlan{dice: dice, asking: rand.New(rand.NewPCG(seed, 0xa5c)), lasts: lasts, faults: Faults{}}
 	if err := f.aim(only); err != nil {
@@ -176,9 +179,9 @@ func (f *StrictPlan) demand(tenant, burst int, until time.Duration) {
 	if burst != f.busy || f.now >= until {
 		return
 	}
-	b := f.bounds.of(f.o.policyOf(f.tenants[tenant]).Name)
+	b := f.bound.promised(f.tenants[tenant])
 	window := b.window
-	mean := float64(b.units) / window.Seconds() / float64(len(f.regions))
+	mean := float64(max(1, b.units)) / window.Seconds() / float64(len(f.regions))
 	for place := range f.regions {
 		f.rates[tenant][place] = mean * []float64{0, 0.1, 1, 1.3, 2, 3}[f.asking.IntN(6)]
 	}
@@ -319,7 +322,7 @@ func (f *StrictPlan) adopted(waiting *int, come int) {
 		f.bounds.settle()
 		if come >= 0 {
 			f.there[come] = true
-			f.begin(come, f.regions[come].nextName())
+			f.returned(f.begin(come, f.regions[come].nextName()))
 		}
 	})
 }

@@ -23,27 +23,28 @@ import (
 //	  b ── process …              ▼
 //	  c ── process …           bus, gossip        judge: what is true, what must hold
 type World struct {
-	heedless  bool // that loans are lost is noticed by nobody
-	o         Options
-	now       time.Duration
-	dice      *rand.Rand
-	queue     queue
-	regions   []*simRegion
-	processes []*process // every one that was started
-	started   int
-	links     [][]link
-	gossip    gossipModel
-	key       wire.Key
-	seal      *limiter.Seal // of all regions
-	log       *slog.Logger
-	trace     trace
-	judge     *judge      // nil unless Options.Judged
-	perfect   *perfectLog // nil unless Options.Perfect
-	bounds    bounds
-	bound     *boundJudge // nil if no limit has a bound
-	hard      Hard
-	reloaded  bool // some region was given another topology
-	stats     Stats
+	heedless   bool // that loans are lost is noticed by nobody
+	o          Options
+	now        time.Duration
+	dice       *rand.Rand
+	queue      queue
+	regions    []*simRegion
+	processes  []*process // every one that was started
+	started    int
+	links      [][]link
+	gossip     gossipModel
+	key        wire.Key
+	seal       *limiter.Seal // of all regions
+	log        *slog.Logger
+	trace      trace
+	judge      *judge      // nil unless Options.Judged
+	perfect    *perfectLog // nil unless Options.Perfect
+	bounds     bounds
+	overridden bool        // tenants may have overrides
+	bound      *boundJudge // nil if no limit has a bound
+	hard       Hard
+	reloaded   bool // some region was given another topology
+	stats      Stats
 }
 
 // Stats counts what has happened in a World.
@@ -80,7 +81,7 @@ func New(o Options) (*World, error) {
 	}
 	w.gossip = gossipModel{w: w, cuts: make([][]bool, len(o.Regions))}
 	top := o.topology()
-	w.bounds = bounds{w: w, now: boundsOf(top)}
+	w.bounds, w.overridden = bounds{w: w, now: boundsOf(top)}, o.Overridden
 	if slices.ContainsFunc(o.Policies, func(p quota.Policy) bool { return p.Limits[0].MaxOvershoot != 0 }) {
 		w.bound = newBoundJudge(w)
 	}
@@ -173,6 +174,9 @@ func (w *World) Check(region int, tenant string, cost int64) Answer {
 		w.judge.asks(p, tenant)
 	}
 	d, err := p.limiter.Check(context.Background(), quota.Request{Tenant: tenant, Cost: cost})
+	if w.tooCostly(err) {
+		return Answer{}
+	}
 	if err != nil {
 		panic(fmt.Sprintf("sim: a check of %s at cost %d: %v", tenant, cost, err)) // the world's own mistake
 	}
