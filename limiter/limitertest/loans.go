@@ -49,6 +49,7 @@ func RunLoans(t *testing.T, newStore New) {
 			"drift": func(t *rapid.T) { m.book.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"burnt": m.burnt,
 			"cycle": m.cycle,
+			"back":  m.cameBack,
 			"fence": m.outside,
 			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
@@ -329,6 +330,26 @@ func (m *booked) cycle(t *rapid.T) {
 		m.us += length + rapid.Int64Range(0, 1).Draw(t, "later")
 	}
 	m.us += 9*length + rapid.Int64Range(-2, 2).Draw(t, "µs")
+	m.loans(t)
+}
+
+// cameBack has all of a loan to a peer come back, and then another max_ttl, and waits for as long as the record stays, or not quite.
+func (m *booked) cameBack(t *rapid.T) {
+	o := store.LoanOp{Kind: store.LoanLend, Units: 1, Request: loan.Request{From: "b", Epoch: 9, Time: 44}}
+	m.book.Ceiling(m.us)
+	g, lent := m.book.Lend(m.us, m.used(), o.Units, o.Request)
+	if lent {
+		m.names = append(m.names, fmt.Sprint(g.ID))
+	}
+	if !lent || m.maxTTL == 0 {
+		m.loans(t, o)
+		return
+	}
+	m.book.Returned(m.us, "b", g.ID, g.Units)
+	m.loans(t, o, store.LoanOp{Kind: store.LoanReturned, Units: g.Units, Peer: "b", ID: g.ID})
+	m.maxTTL = rapid.SampledFrom(maxTTLs).Draw(t, "of reservations")
+	m.per(m.limits.Limits[m.limits.places[0]].Window)
+	m.us += rapid.Int64Range(0, m.book.Terms.Length+m.book.Terms.Slack).Draw(t, "µs")
 	m.loans(t)
 }
 

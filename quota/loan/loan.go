@@ -150,16 +150,17 @@ type State struct {
 }
 
 // Lost reports whether the store, which kept b in this epoch, has lost some of it by now, when it keeps s. A record
-// that is missing although its loan may no longer be used may have been returned.
+// that is missing although its loan may no longer be used may have been returned, whatever max_ttl the process had that dropped it.
 func (b *Book) Lost(now int64, s *State) bool {
-	return lacks(s.Lent, b.Lent, now+b.Terms.lingers()) || lacks(s.Held, b.Held, now)
+	lent := func(l *Loan) bool { return b.Terms.Holding(l.MaxTTL).usable(l) > now }
+	return lacks(s.Lent, b.Lent, lent) || lacks(s.Held, b.Held, func(l *Loan) bool { return l.Until > now })
 }
 
-func lacks(has, had []Loan, over int64) bool {
+func lacks(has, had []Loan, needs func(*Loan) bool) bool {
 	return slices.ContainsFunc(had, func(l Loan) bool {
 		i, found := slices.BinarySearchFunc(has, l, Compare)
 		if !found {
-			return l.Until > over
+			return needs(&l)
 		}
 		h := &has[i]
 		return h.Units < l.Units || h.Back < l.Back || h.Until < l.Until
@@ -201,6 +202,10 @@ func (t Terms) forgotten(l *Loan, held []Loan) int64 {
 	return l.Until + t.lingers()
 }
 
+// usable is until when a grant of a loan to a peer may be accepted, or later. The last may have been made under a shorter
+// max_ttl than the loan's longest, and max_ttl may have become longer since.
+func (t Terms) usable(l *Loan) int64 { return l.Until - t.Holding(min(t.MaxTTL, l.MaxTTL)).lingers() }
+
 // settle drops what is over. In a new epoch loans held are void, and records stand for as long as any loan made before
 // it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so
 // that its ID is not used again while the grant may be accepted.
@@ -214,7 +219,7 @@ func (b *Book) settle(now int64) {
 		}
 		b.State.Epoch, b.Recall = b.Bound.Epoch, 0
 	}
-	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && l.Until-b.Terms.lingers() <= now }
+	ended := func(l Loan) bool { return l.Until <= now || l.Left() == 0 && b.Terms.usable(&l) <= now }
 	b.Lent = slices.DeleteFunc(b.Lent, ended)
 	held := slices.Clone(b.Held)
 	b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return b.Terms.forgotten(&l, held) <= now })

@@ -444,6 +444,29 @@ func TestAnotherWindow(t *testing.T) {
 	}
 }
 
+// TestAnotherMaxTTL: a reload that changes max_ttl loses nothing, although what was lent has just come back: a record of which all
+// was returned goes when its grant is over.
+func TestAnotherMaxTTL(t *testing.T) {
+	for _, maxTTL := range [][2]time.Duration{{time.Minute, 2 * time.Minute}, {2 * time.Minute, time.Minute}, {time.Second, time.Hour}} {
+		w := newWorld(t, 1, 2, 60, time.Minute)
+		a, b := w.regions[0], w.regions[1]
+		a.holds(maxTTL[0])
+		b.holds(maxTTL[0])
+		w.advance(2*time.Second, func() { b.ask(b.nodes[0], "acme", 61) }) // which it never gets
+		b.nodes[0].Leave()
+		b.nodes = nil
+		w.advance(time.Second, nil)
+		if lent := a.books["acme"].Lent; len(lent) == 0 || loan.Left(lent) > 0 {
+			t.Fatalf("max_ttl %v: lent %+v, want a record of which all was returned", maxTTL, lent)
+		}
+		a.holds(maxTTL[1])
+		w.advance(5*time.Second, func() { w.ask(0, "acme") })
+		if a.store.Lost > 0 {
+			t.Errorf("max_ttl %v: the region takes its data for lost", maxTTL)
+		}
+	}
+}
+
 // TestWantsWhileRedisIsAway: a region whose clock goes back sends wants that are older than its
 // last. While none can be planned for, the newest alone is kept.
 func TestWantsWhileRedisIsAway(t *testing.T) {

@@ -90,6 +90,13 @@ func (r *region) per(window time.Duration) {
 	r.limit = &quota.Limit{Name: "strict", Units: r.w.units, Window: window, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict}
 }
 
+// holds has the region's file have a max_ttl.
+func (r *region) holds(maxTTL time.Duration) {
+	l := *r.limit
+	l.Counts, l.HeldFor = quota.CountsTokens, maxTTL
+	r.limit = &l
+}
+
 // start has one process more serve the region.
 func (r *region) start() *node {
 	w := r.w
@@ -123,7 +130,7 @@ func (r *region) start() *node {
 func (r *region) bound() quota.Bound {
 	b := quota.Bound{Share: r.share, Epoch: r.store.Epoch, SinceUS: r.store.Since}
 	if r.store.Lost > 0 {
-		b.BurntUntilUS = r.store.Lost + loan.TermsOf(r.limit.WindowUS()).Keep()
+		b.BurntUntilUS = r.store.Lost + loan.TermsOfLimit(r.limit).Keep()
 	}
 	return b
 }
@@ -141,7 +148,7 @@ func (r *region) book(key *quota.CounterKey) *kept {
 		b = &kept{Book: loan.Book{Region: r.name}}
 		r.books[key.Tenant] = b
 	}
-	b.Terms, b.Bound = loan.TermsOf(r.limit.WindowUS()), r.bound()
+	b.Terms, b.Bound = loan.TermsOfLimit(r.limit), r.bound()
 	return b
 }
 

@@ -36,11 +36,11 @@ local function loans()
     return n
   end
 
-  -- over is when a loan is dropped: for one to a peer when its record is over, earlier if all of it was returned; for one
+  -- over is when a loan is dropped: for one to a peer when its record is over, loan.Terms.usable if all of it was returned; for one
   -- from it loan.Terms.forgotten, where latest is when the last of the same peer ends.
   local function over(kind, l, t, latest)
     local all = l.units == l.back
-    if kind == 'l' then return all and l.till - t.lingers or l.till end
+    if kind == 'l' then return all and l.till - t.W - min(t.T, l.T) or l.till end
     return l.till + (all and latest - t.D > l.till and min(t.lingers, 10 * t.D) or t.lingers)
   end
 
