@@ -95,8 +95,8 @@ func forwarded(r *auth.CheckRequest) *httpapi.Forwarded {
 
 // configure reads what the gateway's configuration says of this route, its context_extensions: tenant, policy, route, cost and
 // dim.NAME. With _from behind the name it says where the value is: NAMESPACE/KEY/KEY of metadata_context, or header/NAME, and what
-// is said without _from holds where there is none, or none that a policy has. Headers never stand in for a tenant or dimension that is not there: a client
-// could forge them.
+// is said without _from holds where there is none, or none that a policy has. Headers never stand in for a tenant, policy or
+// dimension that is not there: a client could forge them.
 func configure(f *httpapi.Forwarded, r *auth.CheckRequest) error {
 	said := r.GetAttributes().GetContextExtensions()
 	for _, key := range slices.Sorted(maps.Keys(said)) {
@@ -114,7 +114,7 @@ func configure(f *httpapi.Forwarded, r *auth.CheckRequest) error {
 		case name == "tenant":
 			f.Tenant = cmp.Or(value, f.Tenant)
 		case name == "policy" && elsewhere:
-			f.TenantPolicy = value
+			f.TenantPolicy, f.NoPolicy = value, true
 		case name == "policy":
 			f.Policy = cmp.Or(value, f.Policy)
 		case name == "route":

@@ -383,6 +383,28 @@ func TestPolicyFromMetadata(t *testing.T) {
 	}
 }
 
+// TestPolicyFromElsewhere: where the gateway's configuration says where the policy is, the header of policy_from does not stand in for
+// one that is not there: this gateway need not overwrite that header, and a client could forge it.
+func TestPolicyFromElsewhere(t *testing.T) {
+	t.Parallel()
+	s := authorizerOf(t, strings.Replace(forwardTopology, "  tenant: {header: X-Tenant}", "  tenant: {header: X-Tenant}\n  policy_from: {header: X-Plan}", 1))
+	for name, row := range map[string]struct {
+		said map[string]string
+		want string
+	}{
+		"the header": {nil, "gold"},
+		"not there":  {map[string]string{"policy_from": "envoy.filters.http.jwt_authn/payload/plan"}, "standard"},
+		"another":    {map[string]string{"policy_from": "header/X-None"}, "standard"},
+		"a default":  {map[string]string{"policy_from": "header/X-None", "policy": "metered"}, "metered"},
+	} {
+		r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}, "X-User": {"u"}, "X-Plan": {"gold"}}, row.said)
+		got, a := overGRPC(t.Context(), t, s, r)
+		if policy := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != row.want || got.status != 200 {
+			t.Errorf("%s: %d under policy %q, want %q", name, got.status, policy, row.want)
+		}
+	}
+}
+
 // TestDenialOverGRPC: a denial is a 429 with its fields and problem, and metadata that say why.
 func TestDenialOverGRPC(t *testing.T) {
 	t.Parallel()

@@ -42,8 +42,9 @@ type Said struct {
 	TenantPolicy string
 	// Metadata returns what the gateway's metadata has at a place, "" for nothing; nil without metadata.
 	Metadata func(place string) (string, error)
-	// NoTenant says that no header has the tenant.
+	// NoTenant says that no header has the tenant, and NoPolicy that none has its policy.
 	NoTenant   bool
+	NoPolicy   bool
 	Cost       int64
 	Dimensions quota.Dimensions
 	// Unclear is why that cannot be known; the request is refused.

@@ -68,7 +68,7 @@ func tenantPolicy(f *quota.ForwardAuth, r *Request, said *Said) (value string, e
 	switch from := f.PolicyFrom; {
 	case said.TenantPolicy != "" || said.Policy != "":
 		return said.TenantPolicy, nil
-	case from == nil:
+	case from == nil || from.Header != "" && said.NoPolicy:
 		return "", nil
 	case from.Header != "":
 		return identityHeader(r.Header, from.Header)
