@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -15,12 +16,21 @@ type nears struct {
 	lines *loglimit.Rate
 
 	mu     sync.Mutex
-	until  map[nearKey]time.Time
+	all    map[nearKey]near
 	pruned time.Time
 }
 
-// nearKey is a limit of a tenant: of the values that it counts apart only the first is logged.
-type nearKey struct{ tenant, policy, limit string }
+// nearKey is a limit of a tenant, with its units: who got more comes near these anew. Of the values that it counts apart only the
+// first is logged.
+type nearKey struct {
+	tenant, policy, limit string
+	units                 int64
+}
+
+type near struct {
+	until  time.Time
+	logged bool // or there was no room yet for its line
+}
 
 // Bounds of nears: what a process remembers, and how fast it logs.
 const (
@@ -31,25 +41,30 @@ const (
 )
 
 func newNears() *nears {
-	return &nears{lines: loglimit.NewRate(nearsBurst, nearsEvery), until: map[nearKey]time.Time{}}
+	return &nears{lines: loglimit.NewRate(nearsBurst, nearsEvery), all: map[nearKey]near{}}
 }
 
-// begins reports whether a limit was not near before, and remembers that it is, for so long.
-func (n *nears) begins(k nearKey, now time.Time, lasts time.Duration) bool {
+// note remembers that a limit is near, for so long. It reports whether it was not before, and whether to log its line now.
+func (n *nears) note(k nearKey, now time.Time, lasts time.Duration) (begins, log bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if now.Before(n.until[k]) {
-		return false
+	e := n.all[k]
+	if begins = !now.Before(e.until); begins {
+		if len(n.all) >= maxNears && now.Sub(n.pruned) >= pruneEvery {
+			n.pruned = now
+			maps.DeleteFunc(n.all, func(_ nearKey, e near) bool { return !now.Before(e.until) })
+		}
+		if len(n.all) >= maxNears {
+			return false, false
+		}
+		e = near{until: now.Add(lasts)}
 	}
-	if len(n.until) >= maxNears && now.Sub(n.pruned) >= pruneEvery {
-		n.pruned = now
-		maps.DeleteFunc(n.until, func(_ nearKey, until time.Time) bool { return !now.Before(until) })
+	if !e.logged {
+		_, e.logged = n.lines.Pass("", now)
+		log = e.logged
 	}
-	if len(n.until) >= maxNears {
-		return false
-	}
-	n.until[k] = now.Add(lasts)
-	return true
+	n.all[k] = e
+	return begins, log
 }
 
 // noteNear logs and counts the limits that an allowed decision shows to be near for its tenant.
@@ -63,13 +78,16 @@ func (l *Limiter) noteNear(q *query, d *quota.Decision) {
 			continue
 		}
 		now, lasts := l.now(), s.ResetAfter
-		if s.Limit.Algorithm == quota.GCRA { // which drains sooner
+		if s.Limit.Calendar == nil { // a level drains sooner, and so does what this region used where others used the most
 			lasts = max(lasts, s.Limit.Window)
 		}
-		if !l.nears.begins(nearKey{d.Tenant, d.Policy, s.Limit.Name}, now, lasts) {
+		begins, log := l.nears.note(nearKey{d.Tenant, d.Policy, s.Limit.Name, s.Limit.Units}, now, lasts)
+		if begins {
+			l.metrics.near.Add(labels{policy: d.Policy, limit: s.Limit.Name}, 1)
+		}
+		if !log {
 			continue
 		}
-		l.metrics.near.Add(labels{policy: d.Policy, limit: s.Limit.Name}, 1)
 		args := []any{
 			"tenant", d.Tenant, "policy", d.Policy, "limit", s.Limit.Name, "used", s.Used(), "remaining", max(0, s.Remaining),
 			"units", s.Limit.Capacity(), "window", s.Limit.Per(),
@@ -77,7 +95,7 @@ func (l *Limiter) noteNear(q *query, d *quota.Decision) {
 		for _, dim := range q.request.Dimensions {
 			args = append(args, "dim."+dim.Name, dim.Value)
 		}
-		l.nears.lines.Warn(l.log, now, "", "a tenant is near a limit", args...)
+		l.log.Warn("a tenant is near a limit", args...)
 	}
 }
 
@@ -93,5 +111,6 @@ func (q *query) isNear(i int, s *quota.LimitState) bool {
 			}
 		}
 	}
-	return float64(most-s.Used()) <= float64(full)*(100-s.Limit.Near)/100
+	mark := math.Ceil(float64(full)*s.Limit.Near/100 - 1e-6) // 99.9 is a little more in binary
+	return float64(full-most+s.Used()) >= mark
 }

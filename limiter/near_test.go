@@ -95,6 +95,89 @@ func TestNearOfAllRegions(t *testing.T) {
 	}
 }
 
+// TestNearUnderObserve: what other regions used brings one line a window under observe too, though this region has used nothing that
+// could age out.
+func TestNearUnderObserve(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	limit := quota.Limit{Name: "global", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal, Near: 80}
+	for _, ceiling := range []int64{0, 1} {
+		g := &others{ceiling: quota.Ceiling{Units: ceiling, Mode: quota.ModeGlobal}}
+		r, log := nearRig(t, &now, g, limit)
+		c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit}, Enforcement: quota.Observe})
+		c.Global = g
+		if err := r.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			now = now.Add(7 * time.Second)
+			r.check(t, "acme", 2)
+		}
+		if n := strings.Count(log.String(), "a tenant is near"); n != 1 {
+			t.Errorf("under a ceiling of %d: %d lines in a window, want 1\n%s", ceiling, n, log.String())
+		}
+	}
+}
+
+// TestNearAtTheMark: near begins with the unit that makes the percentage whole.
+func TestNearAtTheMark(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	for _, row := range []struct {
+		near        float64
+		units, mark int64
+	}{{90, 10, 9}, {99.9, 1000, 999}, {33.3, 1000, 333}, {87.5, 8, 7}, {100, 10, 10}, {0.07, 10000, 7}, {99.99, 10000, 9999}, {50, 3, 2}} {
+		r, log := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: row.units, Window: time.Minute, Near: row.near})
+		r.check(t, "acme", row.mark-1)
+		before := strings.Contains(log.String(), "a tenant is near")
+		r.check(t, "acme", 1)
+		if after := strings.Contains(log.String(), "a tenant is near"); before || !after {
+			t.Errorf("%v%% of %d: near at %d %v, at %d %v", row.near, row.units, row.mark-1, before, row.mark, after)
+		}
+	}
+}
+
+// TestNearOfMoreUnits: who gets more units while it is near is near again when it has used so many of these.
+func TestNearOfMoreUnits(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	limit := quota.Limit{Name: "month", Units: 10, Window: 31 * 24 * time.Hour, Near: 90}
+	r, log := nearRig(t, &now, nil, limit)
+	r.check(t, "acme", 9)
+	limit.Units = 20
+	if err := r.Configure(onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit}})); err != nil {
+		t.Fatal(err)
+	}
+	r.check(t, "acme", 1)
+	r.check(t, "acme", 8)
+	if n := strings.Count(log.String(), "a tenant is near"); n != 2 {
+		t.Errorf("%d lines, want one of 10 units and one of 20\n%s", n, log.String())
+	}
+}
+
+// TestNearOfManyAtOnce: a tenant whose line there was no room for has one with a later check of the same window.
+func TestNearOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_795_198_405, 0)
+	r, log := nearRig(t, &now, nil, quota.Limit{Name: "day", Units: 100, Window: 24 * time.Hour, Near: 90})
+	const tenants = 150
+	name := func(i int) string { return "t" + string(rune('a'+i/26)) + string(rune('a'+i%26)) }
+	for _, cost := range []int64{90, 1} {
+		for i := range tenants {
+			r.check(t, name(i), cost)
+		}
+		now = now.Add(time.Minute)
+	}
+	for i := range tenants {
+		if n := strings.Count(log.String(), "tenant="+name(i)+" "); n != 1 {
+			t.Errorf("%d lines about %s, want 1", n, name(i))
+		}
+	}
+	if n := r.count(t, "regiond.near", "policy=standard", "limit=day"); n != tenants {
+		t.Errorf("%d counted, want %d", n, tenants)
+	}
+}
+
 // TestUnitsInForce: a reload shows in the metric.
 func TestUnitsInForce(t *testing.T) {
 	t.Parallel()
