@@ -187,8 +187,8 @@ func (c *Calendar) begin(number int64) int64 {
 	for t := time.Unix(seconds-ahead, 0).In(c.Zone); ; {
 		_, offset := t.Zone()
 		first := max(seconds-int64(offset), t.Unix())
-		_, end := t.ZoneBounds() // until then the offset stays
-		if end.IsZero() || first < end.Unix() {
+		_, end := t.ZoneBounds() // until then the offset stays; on the last day of a leap year package time has that day's beginning
+		if !end.After(t) || first < end.Unix() {
 			return first * 1_000_000
 		}
 		t = end

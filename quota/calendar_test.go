@@ -1,14 +1,17 @@
 package quota_test
 
 import (
+	"os"
 	"testing"
 	"time"
-	_ "time/tzdata"
 
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/quota"
 )
+
+// The zone data are those of the program: those of a system may list years of changes for which these have a rule.
+var _ = os.Setenv("ZONEINFO", "../internal/base/zones/zoneinfo.zip")
 
 func zone(t interface{ Fatal(...any) }, name string) *time.Location {
 	z, err := time.LoadLocation(name)
@@ -100,6 +103,8 @@ func TestPeriods(t *testing.T) {
 		{"Europe/Berlin", quota.CalendarHour, "", "2026-10-25T01:30:00Z", 740_279*24 + 2, "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"},
 		{"Europe/Berlin", quota.CalendarHour, "", "2026-03-29T01:00:00Z", 740_069*24 + 3, "2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z"},
 		{"Pacific/Apia", quota.CalendarDay, "", "2011-12-30T10:00:00Z", 734_867, "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		// The last day of a leap year, of which package time says that the offset stays until its own beginning.
+		{"Europe/Berlin", quota.CalendarMonth, "", "2028-12-31T12:00:00Z", 2028*12 + 12, "2028-11-30T23:00:00Z", "2028-12-31T23:00:00Z"},
 		// Set back from a minute past midnight: the new date has begun, and does not end.
 		{"America/St_Johns", quota.CalendarDay, "", "2010-11-07T03:00:00Z", 734_448, "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 	} {
@@ -120,6 +125,7 @@ func TestPeriods(t *testing.T) {
 func FuzzPeriods(f *testing.F) {
 	f.Add(int64(1_541_300_400_000_000), uint8(1), uint8(1), uint8(0))
 	f.Add(int64(1_289_098_860_000_000), uint8(3), uint8(31), uint8(2))
+	f.Add(int64(1_861_876_800_000_000), uint8(3), uint8(0), uint8(3)) // the last day of 2028
 	names := []string{"America/Sao_Paulo", "Africa/Cairo", "America/St_Johns", "Europe/Berlin", "Pacific/Apia", "UTC"}
 	f.Fuzz(func(t *testing.T, us int64, unit, anchor, at uint8) {
 		c := quota.Calendar{Unit: quota.CalendarUnit(unit % 4), Anchor: 1, Zone: zone(t, names[int(at)%len(names)])}
