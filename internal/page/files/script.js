@@ -706,7 +706,7 @@ async function drawTenant() {
   const known = limits.map((l, i) => ({ l, t: (terms.limits || [])[i] || {}, used: Math.max(0, l.ceiling - l.remaining) }));
   rows($("why-limits"), known, ({ l }) => l.name, ({ l, t, used }) => [
     { text: l.name, className: "name" },
-    { text: number(l.limit) + (l.window_ms ? " in " + (/^\d/.test(span(l.window_ms)) ? "" : "a ") + span(l.window_ms) : ""), label: "allows" },
+    { text: number(l.limit) + (l.calendar ? " per " + l.calendar : l.window_ms ? " in " + (/^\d/.test(span(l.window_ms)) ? "" : "a ") + span(l.window_ms) : ""), label: "allows" },
     { text: number(used), className: "n", label: "used here" },
     { text: l.held === undefined ? "–" : number(l.held), className: "n", label: "held here" },
     { text: (t.peers || []).map((p) => p.region + " " + number(p.estimate) + (p.held ? " and " + number(p.held) + " held" : "")).join(", ") || "–", className: "name", label: "other regions" },
