@@ -197,6 +197,7 @@ func TestLeastRights(t *testing.T) {
 		{"GET /v1/usage/a", "", "plain usage explain held"},
 		{"GET /v1/usage/c", "", "plain usage explain"},
 		{"GET /v1/usage/a?explain=1", "", "usage explain"},
+		{"GET /v1/usage", "", "usage explain"}, // who has the scope in so many words, and all tenants
 		{"GET /v1/explain/a", "", "usage explain"},
 		{"GET /v1/explain/c", "", "usage explain"},
 		{"GET /v1/authz/x", "a", "plain check explain held"},

@@ -77,6 +77,9 @@ type Options struct {
 	Reopen func(ctx context.Context, region string) (refused string, err error)
 	// Top ranks partitions for GET /v1/top. Its error is as those of Limiter.
 	Top func(q quota.TopQuery) (quota.TopReport, error)
+	// Usage returns a page of what tenants have used in our region, for GET /v1/usage; nil where that is not known. Its error is as
+	// those of Limiter.
+	Usage func(ctx context.Context, q quota.UsageQuery) (quota.UsagePage, error)
 	// ResetEverywhere deletes what all regions have logged and counted of a tenant, and
 	// reports what each has done; on an error our own has not. nil where no other region can
 	// be asked.

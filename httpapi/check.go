@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
@@ -61,6 +63,33 @@ func (c *call) report() {
 // and there is no answer.
 func (c *call) usage() { c.peek(false) }
 
+// usageTimeout bounds a page of GET /v1/usage, which waits for others that are read, and for Redis.
+const usageTimeout = 5 * time.Second
+
+// listUsage serves GET /v1/usage: what all tenants have used in this region.
+func (c *call) listUsage() {
+	if !c.enter() {
+		return
+	}
+	q, errs := input.Usage(c.query)
+	switch {
+	case len(errs) > 0:
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
+		return
+	case c.Usage == nil:
+		c.unavailable("The usage of all tenants is not known here.")
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, usageTimeout)
+	defer cancel()
+	page, err := c.Usage(ctx, q)
+	if err != nil {
+		c.failed(err, "usage not listed", "The usage cannot be listed now. Ask for the same page again.")
+		return
+	}
+	c.write(http.StatusOK, typeJSON, answer.JSON(page))
+}
+
 // explain serves GET /v1/explain/{tenant}: usage with the terms of the answer, and in words. The
 // admin listener has it too, where it shows the names of tenants.
 func (c *call) explain() {
@@ -88,8 +117,11 @@ func (c *call) peek(explain bool) {
 	if !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
 		return
 	}
-	req.Explain = req.Explain || explain
+	req.Explain, req.Usage = req.Explain || explain, !explain
 	d, ok := c.decide(Limiter.Peek, req, "")
+	if c.caller.Scopes&access.Explain == 0 { // which other regions are to be seen by
+		clear(d.Usage)
+	}
 	switch {
 	case !ok:
 	case d.Basis == quota.BasisShed:

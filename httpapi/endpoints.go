@@ -53,6 +53,7 @@ func dataEndpoints() []endpoint {
 		{"POST", "/v1/extend", guardData, access.Check, (*call).extend},
 		{"POST", "/v1/extend:batch", guardData, access.Check, (*call).extendBatch},
 		{"GET", "/v1/usage/{tenant}", guardData, access.Usage, (*call).usage},
+		{"GET", "/v1/usage", guardData, access.Usage | access.UsageOfAll, (*call).listUsage},
 		{"GET", "/v1/explain/{tenant}", guardData, access.Explain, (*call).explain},
 		{"ANY", "/v1/authz", guardForward, access.Check, (*call).authzForwarded},
 		{"ANY", "/v1/authz/{path...}", guardForward, access.Check, (*call).authzPath},

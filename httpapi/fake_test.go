@@ -274,6 +274,18 @@ func options(l httpapi.Limiter) httpapi.Options {
 		Top: func(quota.TopQuery) (quota.TopReport, error) {
 			return quota.TopReport{WindowMS: 60_000, Region: "local", Regions: []string{"local"}, Processes: 1, Rows: []quota.TopRow{{Tenant: "a", Policy: "p", Limit: "l", Partition: "::"}}}, nil
 		},
+		Usage: func(_ context.Context, u quota.UsageQuery) (quota.UsagePage, error) {
+			switch u.Cursor {
+			case "old":
+				return quota.UsagePage{}, &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/cursor", Detail: "must be another"}}}
+			case "away":
+				return quota.UsagePage{}, errors.New("redis is away")
+			}
+			return quota.UsagePage{Region: "local", Next: "9", Rows: []quota.UsageRow{{
+				Tenant: "a", Policy: "standard", Limit: "user", Dimensions: map[string]string{"user": "42"}, Units: 60, WindowMS: 60_000,
+				Used: 7, EndsAt: "2027-01-01T00:00:00Z",
+			}}}, nil
+		},
 		Reopen:    func(context.Context, string) (string, error) { return "", nil },
 		Overrides: &fakeOverrides{},
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures 1\n") }),

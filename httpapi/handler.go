@@ -243,11 +243,13 @@ func (c *call) authenticate() (caller *access.Token, detail string) {
 
 // forbids returns why a known caller may not make the call, "" if it may.
 func (e *endpoint) forbids(caller *access.Token) string {
-	if missing := e.scope &^ caller.Scopes; missing != 0 {
+	if missing := e.scope &^ caller.Scopes; missing == access.UsageOfAll {
+		return "the caller needs scope usage in so many words: scopes=usage in its line of the tokens file"
+	} else if missing != 0 {
 		return "the caller needs scope " + missing.String()
 	}
 	// Calls with {tenant} hold the caller to its own tenants.
-	if e.scope&access.AdminScopes != 0 && caller.Tenants != nil && !strings.Contains(e.pattern, "{tenant}") {
+	if e.scope&(access.AdminScopes|access.UsageOfAll) != 0 && caller.Tenants != nil && !strings.Contains(e.pattern, "{tenant}") {
 		return "the caller is held to tenants, and this call shows all of them"
 	}
 	return ""

@@ -42,7 +42,7 @@ func (q *query) globals() iter.Seq2[int, globalLimit] {
 func (q *query) takeCeilings() {
 	q.call.Known, q.call.Bounds = q.call.Known[:0], nil
 	for i, g := range q.globals() {
-		*g.Ceiling = q.rules.Global.Ceiling(q.plan.policy, g.limit, g.key, q.request.Explain)
+		*g.Ceiling = q.rules.Global.Ceiling(q.plan.policy, g.limit, g.key, q.request.Explain || q.request.Usage)
 		q.call.Ceilings[i], q.call.Known = g.Units, append(q.call.Known, g.Known)
 		if g.Bounded {
 			q.call.Bounds = append(q.call.Bounds, g.Bound)

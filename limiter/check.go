@@ -125,7 +125,7 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 			return true
 		}
 	}
-	if q.request.Explain {
+	if q.request.Explain || q.request.Usage {
 		return false
 	}
 	limits, ok := l.denyCache.recall(&q.call, now)
@@ -309,6 +309,9 @@ func (q *query) finish(d *quota.Decision) {
 	checks := q.call.Op == store.OpCheck || q.call.Op == store.OpReserve
 	if shed := d.Basis == quota.BasisShed; !d.Allowed && d.Enforcement == quota.Observe && (!shed || checks) {
 		d.Allowed, d.WouldDeny = true, !shed
+	}
+	if q.request.Usage {
+		q.showUsage(d)
 	}
 	if q.request.Explain && (q.override.suspended != nil || q.concerns(d.Limits)) {
 		q.explain(d)

@@ -39,6 +39,7 @@ type Limiter struct {
 
 	unreadable *loglimit.Rate // lines about partitions that cannot be read
 	nears      *nears
+	usage      chan struct{}  // has an element while Usage reads a page
 	unclaimed  *loglimit.Rate // lines about values of Request.TenantPolicy that no policy has, by value
 }
 
@@ -104,6 +105,7 @@ func New(o Options) (*Limiter, error) {
 
 		unreadable: loglimit.NewRate(1, time.Second),
 		nears:      newNears(),
+		usage:      make(chan struct{}, 1),
 		unclaimed:  loglimit.NewRate(1, unclaimedEvery),
 	}
 	var err error

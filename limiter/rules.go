@@ -58,6 +58,9 @@ type rules struct {
 	values map[string]*values // of the listed tenants, and those of domains
 
 	unknown string // the detail of the error of any other dimension
+
+	looking sync.Once
+	looked  map[lookKey]*looks // once looking is done
 }
 
 // policyPlan is one policy, compiled.

@@ -155,6 +155,12 @@ type LimitState struct {
 	Reason Reason
 }
 
+// RegionUsage is what one region has used of a limit, and what its open reservations hold.
+type RegionUsage struct {
+	Region     string
+	Used, Held int64
+}
+
 // Used is how many units this region has used of the limit, those that are held among them.
 func (s *LimitState) Used() int64 { return max(0, s.Ceiling-s.Remaining) + s.Over }
 
@@ -188,6 +194,9 @@ type Decision struct {
 	// StoreUS is the region's Redis clock at the decision, microseconds since
 	// the epoch; 0 when the store was not asked.
 	StoreUS int64
+	// Usage has an entry for each of Limits where the request asked for usage: for a global limit what each region has used, our own
+	// first, the others as far as their messages have come.
+	Usage [][]RegionUsage
 	// Explanation is there when the request asked for it.
 	Explanation *Explanation
 	// Reservation is there when one was made or extended, Settlement when one was settled.

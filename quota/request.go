@@ -23,6 +23,8 @@ type Request struct {
 	IdempotencyKey string
 	// Explain asks for the terms behind the decision.
 	Explain bool
+	// Usage asks for what is used of each limit, by region; of a peek.
+	Usage bool
 	// Reserve holds Cost, which may be 0 to look, for TTL; 0 is as long as the policy says.
 	Reserve bool
 	TTL     time.Duration

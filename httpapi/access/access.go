@@ -51,6 +51,8 @@ const (
 	Admin                     // "admin": the admin listener; who has it has Metrics and Limits too
 	Metrics                   // "metrics": GET /metrics there, and nothing else
 	Limits                    // "limits": overrides there, and nothing else
+	// UsageOfAll is to list what all tenants have used. It has no word of its own: who has Usage in so many words has it too.
+	UsageOfAll
 
 	// DefaultScopes are those of a token for the data listener, and of a client
 	// certificate, where nothing else is said.
@@ -65,6 +67,9 @@ var scopeNames = [...]string{"check", "report", "usage", "explain", "admin", "me
 // String returns the words of s, with commas.
 func (s Scope) String() string {
 	var names []string
+	if s&UsageOfAll != 0 {
+		s |= Usage
+	}
 	for i, name := range scopeNames {
 		if s&(1<<i) != 0 {
 			names = append(names, name)
@@ -88,7 +93,7 @@ type Token struct {
 func Everyone() *Token { return &everyone }
 
 // everyone is shared and never changed.
-var everyone = Token{Scopes: Limits<<1 - 1}
+var everyone = Token{Scopes: ^Scope(0)}
 
 // MayName reports whether the caller may act for a tenant.
 func (t *Token) MayName(tenant string) bool {

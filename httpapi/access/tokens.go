@@ -94,6 +94,9 @@ func parseScopes(words string) (s Scope, err error) {
 		}
 		s |= 1 << i
 	}
+	if s&Usage != 0 {
+		s |= UsageOfAll
+	}
 	if s&Admin != 0 {
 		s |= AdminScopes
 	}

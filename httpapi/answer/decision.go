@@ -146,6 +146,9 @@ func (o *Object) limits(d *quota.Decision, asked bool) {
 		}
 		*o = append(*o, '{')
 		o.limit(s, d.StoreUS)
+		if d.Usage != nil {
+			o.usage(s, d.StoreUS, d.Usage[i])
+		}
 		*o = append(*o, '}')
 	}
 	*o = append(*o, ']')
@@ -185,6 +188,30 @@ func (o *Object) limit(s *quota.LimitState, storeUS int64) {
 	}
 	o.word("scope", s.Limit.Scope.String())
 	o.Number("ceiling", s.Ceiling)
+}
+
+// usage appends what is used of a limit, until when, and by which region. storeUS is 0 where the store was not asked.
+func (o *Object) usage(s *quota.LimitState, storeUS int64, regions []quota.RegionUsage) {
+	o.Number("used", max(0, s.Used()-s.Held))
+	if storeUS > 0 {
+		o.word("ends_at", quota.TimeText(storeUS+s.ResetAfter.Microseconds()))
+	}
+	if regions == nil {
+		return
+	}
+	o.name("regions")
+	*o = append(*o, '[')
+	for i, r := range regions {
+		if i > 0 {
+			*o = append(*o, ',')
+		}
+		*o = append(*o, '{')
+		o.text("region", r.Region)
+		o.Number("used", r.Used)
+		o.Number("held", r.Held)
+		*o = append(*o, '}')
+	}
+	*o = append(*o, ']')
 }
 
 // headline appends the limit that sums up the decision, and its waits.

@@ -89,6 +89,36 @@ func Top(raw string) (q quota.TopQuery, errs []quota.FieldError) {
 	return q, errs
 }
 
+// DefaultUsageRows is how many rows a page of GET /v1/usage has, unless it is asked for more.
+const DefaultUsageRows = 1000
+
+// Usage reads the query of GET /v1/usage.
+func Usage(raw string) (q quota.UsageQuery, errs []quota.FieldError) {
+	q.Rows = DefaultUsageRows
+	errs = parameters(raw, func(name, value string) string {
+		switch name {
+		case "cursor":
+			if q.Cursor = value; quota.ValidID(value) != nil {
+				return "must be the next_cursor of an answer of this region"
+			}
+		case "policy":
+			if err := quota.ValidName(value); err != nil {
+				return err.Error()
+			}
+			q.Policy = value
+		case "limit":
+			rows, ok := ParseCost(value)
+			if q.Rows = int(min(rows, quota.MaxUsageRows)); !ok || rows > quota.MaxUsageRows {
+				return fmt.Sprintf("must be between 1 and %d rows, is %s", quota.MaxUsageRows, quota.Clip(value))
+			}
+		default:
+			return "is not a parameter here; there are: cursor, policy, limit"
+		}
+		return ""
+	})
+	return q, errs
+}
+
 // parameters calls set for each parameter of a query, in the order of their names; it returns what is wrong with one.
 func parameters(raw string, set func(name, value string) (wrong string)) (errs []quota.FieldError) {
 	if raw == "" {

@@ -255,7 +255,7 @@ func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
 func (d *Daemon) listen() error {
 	c := d.config.Load()
 	o := httpapi.Options{
-		Limiter: d.limiter, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen, Overrides: d.overrides,
+		Limiter: d.limiter, Usage: d.limiter.Usage, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen, Overrides: d.overrides,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.Handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.Meter("httpapi"),
 		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,

@@ -318,6 +318,12 @@ func HoldsKey(key string) string {
 	return tenant + "h" + key[len(tenant):]
 }
 
+// PartitionKey is the one of AppendKeys whose HoldsKey a key is, or the key itself.
+func PartitionKey(key string) string {
+	tenant := tenantOf(key)
+	return tenant + strings.TrimPrefix(key[len(tenant):], "h")
+}
+
 // ReservationKey is the Redis key of the record of a reservation that was charged under one of AppendKeys.
 func ReservationKey(key string, id int64) string { return tenantOf(key) + "r." + HoldName(id) }
 
@@ -334,6 +340,18 @@ func tenantOf(key string) string {
 func ParseKey(key string) (tenant, policy, partition string) {
 	tenant, _, policy, partition, _ = parseKey(key)
 	return tenant, policy, partition
+}
+
+// ParseUsageKey reads what AppendKeys has written, or the HoldsKey of it: kind is that of the planned key, and limit its only one,
+// "" for a log. It is false for any other key of a tenant.
+func ParseUsageKey(key string) (kind byte, limit, tenant, policy, partition string, ok bool) {
+	tenant, name, policy, partition, ok := parseKey(key)
+	name = strings.TrimPrefix(name, "h")
+	mark, limit, named := strings.Cut(name, ".")
+	if !ok || len(mark) != 1 || !strings.Contains("lwgc", mark) || named == (mark == "l") {
+		return 0, "", "", "", "", false
+	}
+	return mark[0], limit, tenant, policy, partition, true
 }
 
 // parseKey divides a key of any kind: name is what it has between tenant and policy.

@@ -267,6 +267,16 @@ type Store interface {
 	ResetAll(ctx context.Context, tenant string, upTo int64) error
 }
 
+// Lister is a Store that says which keys it has.
+type Lister interface {
+	// Keys returns some keys from a cursor on, "" for the first, and where to go on, "" at the end. A key that is there all the
+	// while is returned, maybe more than once. ErrCursor is the error for a cursor that no call has returned.
+	Keys(ctx context.Context, cursor string) (keys []string, next string, err error)
+}
+
+// ErrCursor is of Lister.
+var ErrCursor = errors.New("is no cursor of this store")
+
 // Rememberer is a Store that keeps admissions for several processes.
 type Rememberer interface {
 	// Remember keeps admissions that another store has decided, at ago µs each, where it has none

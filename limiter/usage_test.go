@@ -1,0 +1,214 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/redisserver"
+)
+
+// usageConfig has a limit of each kind.
+func usageConfig() limiter.Config {
+	c := onePolicy(quota.Policy{Name: "standard", MaxTTL: time.Minute, MaxHold: 100, Limits: []quota.Limit{
+		{Name: "minute", Units: 10, Window: time.Minute},
+		{Name: "hour", Units: 100, Window: time.Hour, Scope: quota.ScopeGlobal},
+		{Name: "user", Units: 5, Window: time.Hour, By: []string{"user"}},
+		{Name: "day", Units: 1000, Window: 24 * time.Hour, Algorithm: quota.SlidingWindow},
+		{Name: "shape", Units: 50, Window: time.Hour, Algorithm: quota.GCRA, Burst: 50},
+		{Name: "tokens", Units: 500, Window: time.Hour, Counts: quota.CountsTokens, HeldFor: time.Minute},
+		{Name: "open", Units: 7, Window: time.Minute, Algorithm: quota.Concurrent},
+	}})
+	c.MaxUnknown, c.MaxValues, c.MaxOverride = 1<<20, 100, 10
+	return c
+}
+
+// allUsage reads all pages, and returns each row as a line, in order.
+func allUsage(t *testing.T, l *limiter.Limiter, u quota.UsageQuery) []string {
+	t.Helper()
+	rows := map[string]string{}
+	for {
+		page, err := l.Usage(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.Rows {
+			key := fmt.Sprint(r.Tenant, " ", r.Policy, ".", r.Limit, " ", r.Dimensions)
+			rows[key] = fmt.Sprintf("%s: %d used, %d held of %d", key, r.Used, r.Held, r.Units)
+			if ends, err := time.Parse(time.RFC3339Nano, r.EndsAt); err != nil || time.Until(ends) <= 0 || time.Until(ends) > 2*24*time.Hour {
+				t.Errorf("%s ends at %s (%v)", key, r.EndsAt, err)
+			}
+		}
+		if u.Cursor = page.Next; u.Cursor == "" {
+			break
+		}
+	}
+	var lines []string
+	for _, line := range rows {
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestUsage: the pages have what this region has used and holds of each limit, also beyond it, whatever other regions have used, and
+// nothing that was not used. Both stores say the same.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func() *rig{
+		"memory": func() *rig { return memoryRig(t, usageConfig(), nil) },
+		"redis": func() *rig {
+			return redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), usageConfig(), 5*time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := make()
+			ctx := t.Context()
+			for _, report := range []quota.Request{
+				{Tenant: "acme", Cost: 4},
+				{Tenant: "acme", Cost: 8, Dimensions: user("a:b,-")},
+				{Tenant: "globex", Cost: 1, Dimensions: user("x")},
+			} {
+				if _, err := r.Report(ctx, report); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o := r.Reserve(ctx, []quota.Request{{Tenant: "initech", Cost: 30, Reserve: true}})[0]; o.Err != nil || !o.Decision.Allowed {
+				t.Fatal(o)
+			}
+			want := []string{
+				"acme standard.day map[]: 12 used, 0 held of 1000",
+				"acme standard.hour map[]: 12 used, 0 held of 100",
+				"acme standard.minute map[]: 12 used, 0 held of 10",
+				"acme standard.shape map[]: 12 used, 0 held of 50",
+				"acme standard.tokens map[]: 12 used, 0 held of 500",
+				"acme standard.user map[]: 4 used, 0 held of 5",
+				"acme standard.user map[user:a:b,-]: 5 used, 0 held of 5", // a log keeps no more than its limit
+				"globex standard.day map[]: 1 used, 0 held of 1000",
+				"globex standard.hour map[]: 1 used, 0 held of 100",
+				"globex standard.minute map[]: 1 used, 0 held of 10",
+				"globex standard.shape map[]: 1 used, 0 held of 50",
+				"globex standard.tokens map[]: 1 used, 0 held of 500",
+				"globex standard.user map[user:x]: 1 used, 0 held of 5",
+				"initech standard.day map[]: 1 used, 0 held of 1000",
+				"initech standard.hour map[]: 1 used, 0 held of 100",
+				"initech standard.minute map[]: 1 used, 0 held of 10",
+				"initech standard.open map[]: 0 used, 1 held of 7",
+				"initech standard.shape map[]: 1 used, 0 held of 50",
+				"initech standard.tokens map[]: 0 used, 30 held of 500",
+				"initech standard.user map[]: 1 used, 0 held of 5",
+			}
+			for _, n := range []int{1, 1000} {
+				got := allUsage(t, r.Limiter, quota.UsageQuery{Rows: n})
+				if !slices.Equal(got, want) {
+					t.Errorf("in pages of %d:\n%s\nwant\n%s", n, join(got), join(want))
+				}
+			}
+			if got := allUsage(t, r.Limiter, quota.UsageQuery{Rows: 100, Policy: "another"}); got != nil {
+				t.Errorf("of another policy: %v", got)
+			}
+			if got := allUsage(t, r.Limiter, quota.UsageQuery{Rows: 100, Policy: "standard"}); len(got) != len(want) {
+				t.Errorf("of the policy: %v", got)
+			}
+			for _, cursor := range []string{"x", "-1", "64", "1.0", "0.x", "0", "99999999999999999999"} {
+				_, err := r.Usage(ctx, quota.UsageQuery{Cursor: cursor, Rows: 1})
+				if bad := (*quota.Invalid)(nil); (name == "redis" || cursor != "0") && (!errors.As(err, &bad) || bad.Fields[0].Pointer != "/cursor") {
+					t.Errorf("cursor %q: %v", cursor, err)
+				}
+			}
+		})
+	}
+}
+
+func join(lines []string) (all string) {
+	for _, line := range lines {
+		all += "\t" + line + "\n"
+	}
+	return all
+}
+
+// TestUsageOfMany: a page has a bounded number of rows, so that memory does not grow with the tenants, and the commands of Redis take
+// less than a millisecond. USAGE_TENANTS=1000000 is the measured case.
+func TestUsageOfMany(t *testing.T) {
+	t.Parallel()
+	tenants, measured := 3000, os.Getenv("USAGE_TENANTS")
+	if measured != "" {
+		var err error
+		if tenants, err = strconv.Atoi(measured); err != nil {
+			t.Fatal(err)
+		}
+	}
+	srv := redisserver.Start(t, redisserver.Options{})
+	c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}}})
+	r := redisRig(t, srv.Addr(), c, 5*time.Second)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: 2})
+	t.Cleanup(func() { _ = client.Close() })
+	stamp := strconv.FormatInt(time.Now().UnixMicro(), 10) + ".0210036000000000" // as log.lua has it
+	for first := 0; first < tenants; first += 1000 {
+		if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for i := first; i < min(first+1000, tenants); i++ {
+				key := fmt.Sprintf("rl:{t%d}:l:standard::", i)
+				p.RPush(t.Context(), key+":", stamp)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(t, client, "CONFIG", "RESETSTAT")
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began, rows, pages, most, heap := time.Now(), 0, 0, 0, uint64(0)
+	for u := (quota.UsageQuery{Rows: 1000}); ; pages++ {
+		page, err := r.Usage(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, most = rows+len(page.Rows), max(most, len(page.Rows))
+		if pages%16 == 0 {
+			runtime.ReadMemStats(&now)
+			heap = max(heap, now.HeapAlloc)
+		}
+		if u.Cursor = page.Next; u.Cursor == "" {
+			break
+		}
+	}
+	if rows < tenants || rows > tenants+tenants/10 || most > 1300 {
+		t.Errorf("%d rows of %d tenants, %d on one page", rows, tenants, most)
+	}
+	t.Logf("%d tenants: %d pages in %v, heap %d KiB before, at most %d KiB",
+		tenants, pages, time.Since(began).Round(time.Millisecond), before.HeapAlloc>>10, heap>>10)
+	times, err := client.Info(t.Context(), "latencystats", "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"evalsha", "scan"} { // p99, since the slowest are those that lost their processor
+		found := regexp.MustCompile(`(?m)^latency_percentiles_usec_` + command + `:.*p99=([\d.]+)`).FindStringSubmatch(times)
+		if found == nil {
+			t.Fatalf("no times of %s:\n%s", command, times)
+		}
+		t.Log(found[0])
+		if us, err := strconv.ParseFloat(found[1], 64); err != nil || measured != "" && us > 1000 {
+			t.Errorf("%s took %s µs", command, found[1])
+		}
+	}
+}
+
+func do(t *testing.T, c *redis.Client, args ...any) {
+	t.Helper()
+	if err := c.Do(context.WithoutCancel(t.Context()), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
