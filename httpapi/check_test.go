@@ -102,7 +102,7 @@ func TestRequestReachesTheLimiter(t *testing.T) {
 	serve(h, request("GET", "/v1/usage/a%2Fb%7Cc?policy=gold&cost=2&dim.user=x%2By&dim.ip=%3A%3A1&explain=0", ""))
 	got = f.last(t)
 	want = quota.Request{
-		Tenant: "a/b|c", Policy: "gold", Cost: 2,
+		Tenant: "a/b|c", Policy: "gold", Cost: 2, Usage: true,
 		Dimensions: quota.Dimensions{{Name: "ip", Value: "::1"}, {Name: "user", Value: "x+y"}},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
