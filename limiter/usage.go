@@ -193,10 +193,8 @@ func (r *rules) addLooks(p *quota.Policy, plan func([]*quota.Limit) *store.KeyPl
 		all[i] = &p.Limits[i]
 	}
 	for _, k := range plan(all).Keys {
-		key := lookKey{policy: p.Name, kind: k.Kind, spec: string(quota.AppendPartition(nil, k.Limits[0], nil))}
-		if k.Kind != 'l' {
-			key.limit = k.Limits[0].Name
-		}
+		key := lookKey{policy: p.Name}
+		key.kind, key.limit, _, _, key.spec, _ = store.ParseUsageKey(store.NewKeyPlan(k.Limits).AppendKeys(nil, "", p.Name, nil)[0])
 		wide := make([]*quota.Limit, len(k.Limits))
 		for i, limit := range k.Limits {
 			own := *limit

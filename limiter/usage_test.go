@@ -28,6 +28,10 @@ func usageConfig() limiter.Config {
 		{Name: "day", Units: 1000, Window: 24 * time.Hour, Algorithm: quota.SlidingWindow},
 		{Name: "shape", Units: 50, Window: time.Hour, Algorithm: quota.GCRA, Burst: 50},
 		{Name: "tokens", Units: 500, Window: time.Hour, Counts: quota.CountsTokens, HeldFor: time.Minute},
+		{
+			Name: "month", Units: 300, Window: quota.CalendarMonth.Window(), Algorithm: quota.CalendarPeriods,
+			Calendar: &quota.Calendar{Unit: quota.CalendarMonth, Zone: time.UTC, Anchor: 1},
+		},
 		{Name: "open", Units: 7, Window: time.Minute, Algorithm: quota.Concurrent},
 	}})
 	c.MaxUnknown, c.MaxValues, c.MaxOverride = 1<<20, 100, 10
@@ -46,7 +50,7 @@ func allUsage(t *testing.T, l *limiter.Limiter, u quota.UsageQuery) []string {
 		for _, r := range page.Rows {
 			key := fmt.Sprint(r.Tenant, " ", r.Policy, ".", r.Limit, " ", r.Dimensions)
 			rows[key] = fmt.Sprintf("%s: %d used, %d held of %d", key, r.Used, r.Held, r.Units)
-			if ends, err := time.Parse(time.RFC3339Nano, r.EndsAt); err != nil || time.Until(ends) <= 0 || time.Until(ends) > 2*24*time.Hour {
+			if ends, err := time.Parse(time.RFC3339Nano, r.EndsAt); err != nil || time.Until(ends) <= 0 || time.Until(ends) > 32*24*time.Hour {
 				t.Errorf("%s ends at %s (%v)", key, r.EndsAt, err)
 			}
 		}
@@ -91,6 +95,7 @@ func TestUsage(t *testing.T) {
 				"acme standard.day map[]: 12 used, 0 held of 1000",
 				"acme standard.hour map[]: 12 used, 0 held of 100",
 				"acme standard.minute map[]: 12 used, 0 held of 10",
+				"acme standard.month map[]: 12 used, 0 held of 300",
 				"acme standard.shape map[]: 12 used, 0 held of 50",
 				"acme standard.tokens map[]: 12 used, 0 held of 500",
 				"acme standard.user map[]: 4 used, 0 held of 5",
@@ -98,12 +103,14 @@ func TestUsage(t *testing.T) {
 				"globex standard.day map[]: 1 used, 0 held of 1000",
 				"globex standard.hour map[]: 1 used, 0 held of 100",
 				"globex standard.minute map[]: 1 used, 0 held of 10",
+				"globex standard.month map[]: 1 used, 0 held of 300",
 				"globex standard.shape map[]: 1 used, 0 held of 50",
 				"globex standard.tokens map[]: 1 used, 0 held of 500",
 				"globex standard.user map[user:x]: 1 used, 0 held of 5",
 				"initech standard.day map[]: 1 used, 0 held of 1000",
 				"initech standard.hour map[]: 1 used, 0 held of 100",
 				"initech standard.minute map[]: 1 used, 0 held of 10",
+				"initech standard.month map[]: 1 used, 0 held of 300",
 				"initech standard.open map[]: 0 used, 1 held of 7",
 				"initech standard.shape map[]: 1 used, 0 held of 50",
 				"initech standard.tokens map[]: 0 used, 30 held of 500",

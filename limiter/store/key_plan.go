@@ -348,7 +348,7 @@ func ParseUsageKey(key string) (kind byte, limit, tenant, policy, partition stri
 	tenant, name, policy, partition, ok := parseKey(key)
 	name = strings.TrimPrefix(name, "h")
 	mark, limit, named := strings.Cut(name, ".")
-	if !ok || len(mark) != 1 || !strings.Contains("lwgc", mark) || named == (mark == "l") {
+	if !ok || len(mark) != 1 || !strings.Contains("lwgcp", mark) || named == (mark == "l") {
 		return 0, "", "", "", "", false
 	}
 	return mark[0], limit, tenant, policy, partition, true
