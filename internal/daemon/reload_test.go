@@ -213,13 +213,13 @@ func TestWhatNeedsARestart(t *testing.T) {
 	p.inForce(t, 7)
 	p.rewrite(t, "units: 7,", "units: 8, algorithm: sliding_window,")
 	p.inForce(t, 8)
-	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, by or when", 1)
+	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, calendar, timezone, anchor, by or when", 1)
 	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
 		t.Errorf("the log says %v", line)
 	}
 	// A process that was started alone has no way to others: with a global limit held whole it would promise what is not its own.
 	before := p.daemon.hash()
-	p.rewrite(t, "policies:", "  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
+	p.rewrite(t, "\npolicies:", "\n  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
 	line = p.log.Await(t, "reload: the configuration in force stays", 1)
 	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
 		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())

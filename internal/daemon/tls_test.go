@@ -228,7 +228,8 @@ func TestCertificatesNeedARestart(t *testing.T) {
 	}
 	p := start(t, inMemory())
 	p.admin.get(t, "/v1/regions").is(t, http.StatusOK)
-	p.rewrite(t, "policies:", strings.ReplaceAll(`access:
+	p.rewrite(t, "\npolicies:", strings.ReplaceAll(`
+access:
   {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.pem,
    admin_cert_file: DIR/cert.pem, admin_key_file: DIR/key.pem, admin_client_ca_file: DIR/ca.pem, admin_client_names: [operator]}
 policies:`, "DIR", dir))
