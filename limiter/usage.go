@@ -41,7 +41,9 @@ func (l *Limiter) Usage(ctx context.Context, u quota.UsageQuery) (quota.UsagePag
 		keys, next, err := lister.Keys(ctx, page.Next)
 		switch {
 		case errors.Is(err, store.ErrCursor):
-			return page, &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/cursor", Detail: "must be the next_cursor of an answer of this region"}}}
+			return page, &quota.Invalid{Fields: []quota.FieldError{{
+				Pointer: "/cursor", Detail: "must be the next_cursor of an answer of this region, since when its Redis is the same; begin again without cursor",
+			}}}
 		case err != nil:
 			return page, err
 		}

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
@@ -218,4 +221,145 @@ func do(t *testing.T, c *redis.Client, args ...any) {
 	if err := c.Do(context.WithoutCancel(t.Context()), args...).Err(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestUsageIsWhatPeekSays: whatever limits a policy has, the list has of each partition what a look at that limit shows.
+func TestUsageIsWhatPeekSays(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) { usageIsWhatPeekSays(t, rt) })
+}
+
+func usageIsWhatPeekSays(t *testing.T, rt *rapid.T) {
+	now := time.Unix(1_795_198_405, 0)
+	p := quota.Policy{Name: "standard", EnforcePercent: -1}
+	for i := range rapid.IntRange(1, 6).Draw(rt, "limits") {
+		l := quota.Limit{
+			Name: fmt.Sprintf("l%d", i), Units: rapid.Int64Range(50, 60).Draw(rt, "units"),
+			Window:    time.Duration(i+1) * time.Hour,
+			Algorithm: rapid.SampledFrom([]quota.Algorithm{quota.SlidingLog, quota.SlidingLog, quota.SlidingWindow, quota.GCRA, quota.CalendarPeriods}).Draw(rt, "algorithm"),
+			Scope:     rapid.SampledFrom([]quota.Scope{quota.ScopeRegion, quota.ScopeGlobal}).Draw(rt, "scope"),
+			By:        rapid.SampledFrom([][]string{nil, {"user"}, {"ip", "user"}}).Draw(rt, "by"),
+		}
+		if rapid.Bool().Draw(rt, "when") {
+			l.When = []quota.Match{{Dimension: "route", Value: rapid.SampledFrom([]string{"a:b", "#x,-"}).Draw(rt, "value")}}
+		}
+		switch l.Algorithm {
+		case quota.GCRA:
+			l.Burst = l.Units
+		case quota.CalendarPeriods:
+			l.Scope = quota.ScopeRegion
+			l.Calendar = &quota.Calendar{Unit: quota.CalendarDay, Zone: time.UTC}
+			l.Window = quota.CalendarDay.Window()
+		case quota.SlidingLog:
+			if l.Scope == quota.ScopeGlobal && rapid.Bool().Draw(rt, "bounded") {
+				_ = l.MaxOvershoot.UnmarshalText([]byte("10%"))
+			}
+		}
+		if len(l.Validate()) > 0 {
+			continue
+		}
+		p.Limits = append(p.Limits, l)
+	}
+	if len(p.Limits) == 0 || len(p.Validate()) > 0 {
+		rt.Skip()
+	}
+	c := onePolicy(p)
+	c.Dimensions = []string{"user", "ip", "route"}
+	r := memoryRig(t, c, func() time.Time { return now })
+	requests := map[string]quota.Request{}
+	for range rapid.IntRange(1, 6).Draw(rt, "requests") {
+		q := quota.Request{Tenant: rapid.SampledFrom([]string{"acme", "a:l:standard::", "%7B"}).Draw(rt, "tenant"), Cost: rapid.Int64Range(1, 8).Draw(rt, "cost")}
+		for _, name := range []string{"ip", "route", "user"} {
+			if v := rapid.SampledFrom([]string{"", "a:b", "#x,-", "3.abc:", "-", "::1"}).Draw(rt, name); v != "" {
+				q.Dimensions = append(q.Dimensions, quota.Dimension{Name: name, Value: v})
+			}
+		}
+		if _, err := r.Report(t.Context(), q); err != nil {
+			rt.Fatal(err)
+		}
+		requests[fmt.Sprint(q.Tenant, q.Dimensions)] = q
+	}
+	want, got := map[string]int64{}, map[string]int64{}
+	for _, q := range requests {
+		q.Cost = 1
+		d, err := r.Peek(t.Context(), q)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, s := range d.Limits {
+			by := map[string]string{}
+			for _, x := range q.Dimensions {
+				for _, name := range s.Limit.By {
+					if name == x.Name {
+						by[x.Name] = x.Value
+					}
+				}
+			}
+			if s.Used() > 0 {
+				want[fmt.Sprint(q.Tenant, " ", s.Limit.Name, " ", by)] = s.Used()
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // where pauses take no time
+		for u := (quota.UsageQuery{Rows: 3}); ; {
+			page, err := r.Usage(t.Context(), u)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, row := range page.Rows {
+				by := map[string]string{}
+				maps.Copy(by, row.Dimensions)
+				got[fmt.Sprint(row.Tenant, " ", row.Limit, " ", by)] = row.Used
+			}
+			if u.Cursor = page.Next; u.Cursor == "" {
+				return
+			}
+		}
+	})
+	if fmt.Sprint(want) != fmt.Sprint(got) {
+		rt.Fatalf("limits %+v\npeeks %v\nlist  %v", p.Limits, want, got)
+	}
+}
+
+// TestUsageOfAnotherServer: a cursor that another server gave, before a failover or a restart, is refused: that has the same keys in
+// another order, and a tenant would be missing from the bill.
+func TestUsageOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	srv := redisserver.Start(t, redisserver.Options{})
+	const tenants = 2000
+	fill := func() {
+		stamp := strconv.FormatInt(time.Now().UnixMicro(), 10) + ".0210036000000000" // as log.lua has it
+		if _, err := srv.Client().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for i := range tenants {
+				p.RPush(t.Context(), fmt.Sprintf("rl:{t%d}:l:standard:::", i), stamp)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	r := redisRig(t, srv.Addr(), onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}}}), 5*time.Second)
+	seen := map[string]bool{}
+	for u, page := (quota.UsageQuery{Rows: 500}), 0; ; page++ {
+		rows, err := r.Usage(t.Context(), u)
+		if bad := (*quota.Invalid)(nil); page > 0 && errors.As(err, &bad) && bad.Fields[0].Pointer == "/cursor" {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows.Rows {
+			seen[row.Tenant] = true
+		}
+		if u.Cursor = rows.Next; u.Cursor == "" {
+			break
+		}
+		if page == 0 {
+			srv.Restart()
+			fill()
+		}
+	}
+	t.Errorf("the list ended with %d of %d tenants", len(seen), tenants)
 }

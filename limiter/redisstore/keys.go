@@ -7,38 +7,62 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/regiond/regiond/limiter/store"
 )
 
 // keysPage is how many keys one SCAN of Keys looks at: less than a tenth of a millisecond of Redis's time.
 const keysPage = 200
 
-// Keys implements store.Lister. A cursor is the place of a server among those sorted by address, and the cursor of its SCAN.
+// Keys implements store.Lister. A cursor is the place of a server among those sorted by address, the cursor of its SCAN, and what
+// both are of: another server has the same keys in another order.
 func (s *Store) Keys(ctx context.Context, cursor string) (keys []string, next string, err error) {
 	nodes := slices.Clone(s.nodeSet.current())
 	if len(nodes) == 0 {
 		return nil, "", errNoMap
 	}
 	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.client.Options().Addr, b.client.Options().Addr) })
-	place, at := 0, uint64(0)
+	var all xxhash.Digest
+	for _, n := range nodes {
+		_, _ = all.WriteString(n.client.Options().Addr + " ")
+	}
+	place, at, of := 0, uint64(0), strconv.FormatUint(all.Sum64(), 36)
 	if cursor != "" {
-		number, rest, _ := strings.Cut(cursor, ".")
-		place, err = strconv.Atoi(number)
-		if err == nil {
-			at, err = strconv.ParseUint(rest, 10, 64)
+		parts := strings.Split(cursor, ".")
+		if len(parts) != 3 {
+			return nil, "", store.ErrCursor
 		}
-		if err != nil || place < 0 || place >= len(nodes) {
+		var wrong error
+		place, err = strconv.Atoi(parts[0])
+		at, wrong = strconv.ParseUint(parts[1], 10, 64)
+		if err != nil || wrong != nil || place < 0 || place >= len(nodes) || at == 0 && parts[2] != of {
 			return nil, "", store.ErrCursor
 		}
 	}
-	keys, at, err = nodes[place].client.Scan(ctx, at, "rl:{*", keysPage).Result()
-	switch {
-	case err != nil:
+	var info *redis.StringCmd
+	var scan *redis.ScanCmd
+	if _, err = nodes[place].client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		info, scan = p.Info(ctx, "server"), p.Scan(ctx, at, "rl:{*", keysPage)
+		return nil
+	}); err != nil {
 		return nil, "", classify(err)
-	case at == 0 && place+1 == len(nodes):
+	}
+	_, run, _ := strings.Cut(info.Val(), "\nrun_id:")
+	run, _, _ = strings.Cut(run, "\r")
+	_, _ = all.WriteString(run)
+	here := strconv.FormatUint(all.Sum64(), 36)
+	if at != 0 && !strings.HasSuffix(cursor, "."+here) {
+		return nil, "", store.ErrCursor
+	}
+	switch keys, at = scan.Val(); {
+	case at != 0:
+		of = here
+	case place+1 == len(nodes):
 		return keys, "", nil
-	case at == 0:
+	default:
 		place++
 	}
-	return keys, strconv.Itoa(place) + "." + strconv.FormatUint(at, 10), nil
+	return keys, strconv.Itoa(place) + "." + strconv.FormatUint(at, 10) + "." + of, nil
 }

@@ -270,7 +270,8 @@ type Store interface {
 // Lister is a Store that says which keys it has.
 type Lister interface {
 	// Keys returns some keys from a cursor on, "" for the first, and where to go on, "" at the end. A key that is there all the
-	// while is returned, maybe more than once. ErrCursor is the error for a cursor that no call has returned.
+	// while is returned, maybe more than once. ErrCursor is the error for a cursor that no call has returned, or before the keys
+	// moved to another server.
 	Keys(ctx context.Context, cursor string) (keys []string, next string, err error)
 }
 
