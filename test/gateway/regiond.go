@@ -50,6 +50,8 @@ type Regiond struct {
 	*Process
 	// Addr is the data listener's, which the gateway calls.
 	Addr string
+	// Admin is the admin listener's.
+	Admin string
 	// GRPC is that of Envoy's services; "" where the example has no ratelimit.yaml.
 	GRPC string
 
@@ -72,7 +74,7 @@ func startRegiond(t *testing.T, binary, topology string, flags []string, edits .
 	dir := t.TempDir()
 	addrs := FreeAddrs(t, 2)
 	redis := redisserver.Start(t, redisserver.Options{})
-	r := &Regiond{Addr: addrs[0], readyz: "http://" + addrs[1] + "/readyz"}
+	r := &Regiond{Addr: addrs[0], Admin: addrs[1], readyz: "http://" + addrs[1] + "/readyz"}
 	if _, err := os.Stat("ratelimit.yaml"); err == nil {
 		r.GRPC = FreeAddrs(t, 1)[0]
 		Render(t, "ratelimit.yaml", dir)
