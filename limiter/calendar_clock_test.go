@@ -8,23 +8,6 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// TestQuotaOfAClockThatWasFast: a clock that was a day fast, while more than one hour passed by it, and is right again, counts in the
-// hour that it shows: an hourly quota is not one of a day.
-func TestQuotaOfAClockThatWasFast(t *testing.T) {
-	begins := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
-	now := begins
-	r := memoryRig(t, onePolicy(quota.Policy{Limits: []quota.Limit{calendarLimit(t, quota.CalendarHour, 1)}}), func() time.Time { return now })
-	for _, fast := range []time.Duration{24 * time.Hour, 25 * time.Hour} {
-		if now = begins.Add(fast); !r.check(t, "acme", 5).Allowed {
-			t.Fatal("an hour without units")
-		}
-	}
-	now = begins.Add(2 * time.Hour)
-	if d := r.check(t, "acme", 1); !d.Allowed {
-		t.Errorf("an hour in which nothing was used admits nothing for %v", d.RetryAfter())
-	}
-}
-
 // TestEndsAgreeWithTheWait: an answer does not say that a quota begins anew sooner than it denies.
 func TestEndsAgreeWithTheWait(t *testing.T) {
 	begins := time.Date(2026, 11, 28, 10, 30, 0, 0, time.UTC)

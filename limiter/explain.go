@@ -74,7 +74,7 @@ func (q *query) explain(d *quota.Decision) {
 		}
 		if c := limit.Calendar; c != nil {
 			if t.Formula = fmt.Sprintf("the whole limit, %d units per %s", limit.Capacity(), c); d.StoreUS > 0 {
-				t.Ends = c.EndText(d.StoreUS)
+				t.Ends = d.Limits[at].EndText(d.StoreUS)
 			}
 		}
 		if q.ceilings != nil && q.ceilings[i].Terms != nil {

@@ -86,11 +86,6 @@ func (c *Calendar) AppendID(dst []byte) []byte {
 	return append(append(dst, '-'), c.Zone.String()...)
 }
 
-// EndText is the end of the period that a time lies in, as the clocks of the zone show it: RFC 3339.
-func (c *Calendar) EndText(us int64) string {
-	return time.UnixMicro(c.At(us).End).In(c.Zone).Format(time.RFC3339)
-}
-
 // Same reports whether two calendars divide time in the same way; nil is none.
 func (c *Calendar) Same(o *Calendar) bool {
 	if c == nil || o == nil {

@@ -164,6 +164,17 @@ type RegionUsage struct {
 // Used is how many units this region has used of the limit, those that are held among them.
 func (s *LimitState) Used() int64 { return max(0, s.Ceiling-s.Remaining) + s.Over }
 
+// EndText is when the period of a limit with a calendar ends at a TIME of the store, as the clocks of its zone show it: RFC 3339. Where
+// units are used, and none are held, it is what the store says, which after a clock was set back can be later than what the zone says.
+func (s *LimitState) EndText(storeUS int64) string {
+	c := s.Limit.Calendar
+	end := c.At(storeUS).End
+	if s.ResetAfter > 0 && s.Held == 0 {
+		end = storeUS + s.ResetAfter.Microseconds()
+	}
+	return time.UnixMicro(end).Round(time.Second).In(c.Zone).Format(time.RFC3339)
+}
+
 // Decision is the answer to a Request. Limits has one entry for each limit of
 // the policy that applied, in the policy's order; it may be empty when no limit
 // applied, and then the request is allowed.

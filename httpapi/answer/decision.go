@@ -180,7 +180,7 @@ func (o *Object) limit(s *quota.LimitState, storeUS int64) {
 		o.word("calendar", c.Unit.String())
 	default:
 		o.word("calendar", c.Unit.String())
-		o.text("ends", c.EndText(storeUS))
+		o.text("ends", s.EndText(storeUS))
 	}
 	o.Number("remaining", max(0, s.Remaining))
 	if s.Limit.Holds() {
