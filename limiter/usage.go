@@ -143,10 +143,13 @@ func (l *Limiter) appendUsage(ctx context.Context, r *rules, rows []quota.UsageR
 func (u *usageOf) append(rows []quota.UsageRow, v *store.Verdict, times int64) []quota.UsageRow {
 	for i, lv := range v.Limits {
 		limit, row := u.limits[i], u.row
-		row.Limit, row.Scope, row.Units, row.WindowMS = limit.Name, limit.Scope, limit.Units, limit.Window.Milliseconds()
+		row.Limit, row.Scope, row.Units = limit.Name, limit.Scope, limit.Units
+		if row.WindowMS, row.Calendar = limit.Window.Milliseconds(), ""; limit.Calendar != nil {
+			row.WindowMS, row.Calendar = 0, limit.Calendar.Unit.String()
+		}
 		if o := u.override; o != nil && (o.Policy == "" || o.Policy == row.Policy) {
 			row.Override = o.Version.String()
-			if with, ok := o.Units(limit.Name); ok && limit.MaxOvershoot == 0 {
+			if with, ok := o.Units(limit.Name); ok {
 				row.Units = min(with, limit.MostUnder(times))
 			}
 		}

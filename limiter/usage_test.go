@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -53,6 +55,9 @@ func allUsage(t *testing.T, l *limiter.Limiter, u quota.UsageQuery) []string {
 		for _, r := range page.Rows {
 			key := fmt.Sprint(r.Tenant, " ", r.Policy, ".", r.Limit, " ", r.Dimensions)
 			rows[key] = fmt.Sprintf("%s: %d used, %d held of %d", key, r.Used, r.Held, r.Units)
+			if (r.WindowMS > 0) == (r.Calendar != "") || (r.Calendar == "month") != (r.Limit == "month") {
+				t.Errorf("%s counts by a window of %d ms and the calendar %q", key, r.WindowMS, r.Calendar)
+			}
 			if ends, err := time.Parse(time.RFC3339Nano, r.EndsAt); err != nil || time.Until(ends) <= 0 || time.Until(ends) > 32*24*time.Hour {
 				t.Errorf("%s ends at %s (%v)", key, r.EndsAt, err)
 			}
@@ -362,4 +367,34 @@ func TestUsageOfAnotherServer(t *testing.T) {
 		}
 	}
 	t.Errorf("the list ended with %d of %d tenants", len(seen), tenants)
+}
+
+// TestUsageUnderOverrides: a row has the units that are in force for the tenant, of a limit with a bound too.
+func TestUsageUnderOverrides(t *testing.T) {
+	t.Parallel()
+	o := &overlay{all: map[string]*quota.Override{}}
+	l, err := limiter.New(limiter.Options{
+		Store: memstore.New(memstore.Options{}), Overrides: o, Logger: slog.New(slog.DiscardHandler),
+		Config: withMost(10, quota.Policy{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
+			{Name: "open", Units: 5, Window: time.Minute}, {Name: "bound", Units: 10, Window: time.Hour, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict},
+		}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Report(t.Context(), quota.Request{Tenant: "acme", Cost: 2}); err != nil {
+		t.Fatal(err)
+	}
+	o.set("acme", "", quota.OverrideLimit{Name: "bound", Units: 40}, quota.OverrideLimit{Name: "open", Units: 90})
+	want := []string{"acme standard.bound map[]: 2 used, 0 held of 40", "acme standard.open map[]: 2 used, 0 held of 50"}
+	if got := allUsage(t, l, quota.UsageQuery{Rows: 10}); !slices.Equal(got, want) {
+		t.Errorf("%swant\n%s", join(got), join(want))
+	}
+}
+
+// withMost is a configuration of one policy in which an override may have that many times the units.
+func withMost(times int64, p quota.Policy) limiter.Config {
+	c := onePolicy(p)
+	c.MaxOverride = times
+	return c
 }

@@ -32,7 +32,8 @@ type UsageRow struct {
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	Scope      Scope             `json:"scope"`
 	Units      int64             `json:"units"` // of the limit, or the tenant's override of it
-	WindowMS   int64             `json:"window_ms"`
+	WindowMS   int64             `json:"window_ms,omitempty"`
+	Calendar   string            `json:"calendar,omitempty"` // in place of WindowMS: hour, day, week or month
 	// Used counts in the limit now, and Held is what open reservations hold besides.
 	Used int64 `json:"used"`
 	Held int64 `json:"held"`
