@@ -213,7 +213,7 @@ func (q *query) resolveClaim(ctx context.Context, l *Limiter, r *rules, c *quota
 	tenant, _ := q.tenantOf()
 	q.enforcement = enforcement(q.plan.policy, tenant.Enforcement, t.tenant)
 	if q.limits = q.plan.planFor(t.dims, op); q.limits != nil {
-		q.applyUnits(tenant.Policy, op) // a log takes no more units than its limit has
+		q.applyUnits(tenant.Policy, op)
 		q.planClaim(op, t)
 	}
 	return nil
@@ -235,6 +235,8 @@ func (q *query) planClaim(op store.Op, t *ticket) {
 	q.call.Hold = store.Hold{ID: t.number, KeepUS: q.keepUS(), GoneUS: t.goneUS}
 	if op == store.OpExtend {
 		q.call.Hold.TTLUS = q.lasts(q.hold.claim.TTL).Microseconds()
+	} else { // a log takes no more units than its limit has, which may have been cut since
+		q.call.Plan = q.limits.settling(q.rules.MaxOverride)
 	}
 }
 

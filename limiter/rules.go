@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -75,7 +76,8 @@ type limitPlan struct {
 	newKeys func(limits []*quota.Limit) *store.KeyPlan
 	keys    *store.KeyPlan
 	limits  []*quota.Limit
-	locals  sync.Map // by how many processes → *KeyPlan
+	locals  sync.Map                      // by how many processes → *KeyPlan
+	settles atomic.Pointer[store.KeyPlan] // KeyPlan.Settling, once there was a settle
 	unders  unders
 }
 
@@ -263,6 +265,15 @@ func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
 	}
 	s, _ := p.plans.LoadOrStore(mask, &limitPlan{newKeys: store.NewKeyPlan, keys: store.NewKeyPlan(limits), limits: limits})
 	return s.(*limitPlan)
+}
+
+// settling is the plan of settles.
+func (s *limitPlan) settling(times int64) *store.KeyPlan {
+	if p := s.settles.Load(); p != nil {
+		return p
+	}
+	s.settles.CompareAndSwap(nil, s.keys.Settling(times))
+	return s.settles.Load()
 }
 
 // mostStretch is how many times as long a window gets at most: one of 31 days would soon
