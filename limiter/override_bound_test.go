@@ -164,8 +164,8 @@ func TestExplainOverrideOfABound(t *testing.T) {
 	}
 }
 
-// TestSettleUnderACut: what a reservation holds under a raise is charged whole where it is settled under a cut, under none, or by a process
-// of which the limit is suspended. A second raise in the same window does not admit it again.
+// TestSettleUnderACut: what a reservation holds under a raise is charged whole where it is settled under a cut, under none, by a process
+// of which the limit is suspended, or after a reload that lowers max_override. A second raise in the same window does not admit it again.
 func TestSettleUnderACut(t *testing.T) {
 	redis, err := redisstore.New(redisstore.Options{
 		Addrs: []string{redisserver.Start(t, redisserver.Options{}).Addr()}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler),
@@ -175,40 +175,44 @@ func TestSettleUnderACut(t *testing.T) {
 	}
 	limitertest.KeepRunning(t, redis)
 	memory := memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }})
-	strict := quota.Limit{
-		Name: "strict", Units: 9, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict, Counts: quota.CountsTokens,
-		HeldFor: 2 * time.Minute,
+	tokens := func(times int64) limiter.Config {
+		return limiter.Config{
+			Region: "eu", MaxOverride: times, Global: &thirds{}, Default: &quota.Tenant{Policy: "llm"}, MaxUnknown: 9, Policies: []quota.Policy{{
+				Name: "llm", EnforcePercent: -1, OnStoreLoss: quota.FailClosed, MaxTTL: 2 * time.Minute, MaxHold: 60, Limits: []quota.Limit{{
+					Name: "strict", Units: 9, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict, Counts: quota.CountsTokens,
+					HeldFor: 2 * time.Minute,
+				}},
+			}},
+		}
 	}
 	for name, s := range map[string]store.Store{"memory": memory, "redis": redis} {
 		o := &overlay{all: map[string]*quota.Override{}}
-		l, err := limiter.New(limiter.Options{
-			Store: s, Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-			Config: limiter.Config{
-				Region: "eu", MaxOverride: 10, Global: &thirds{}, Default: &quota.Tenant{Policy: "llm"}, MaxUnknown: 9, Policies: []quota.Policy{{
-					Name: "llm", EnforcePercent: -1, OnStoreLoss: quota.FailClosed, MaxTTL: 2 * time.Minute, MaxHold: 60, Limits: []quota.Limit{strict},
-				}},
-			},
-		})
+		l, err := limiter.New(limiter.Options{Store: s, Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now, Config: tokens(10)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &rig{Limiter: l}
-		for tenant, units := range map[string]int64{"cut": 3, "ended": -1, "suspended": 0} {
-			set := func(units int64) {
+		for tenant, then := range map[string]struct{ units, times int64 }{"cut": {3, 10}, "ended": {-1, 10}, "suspended": {0, 10}, "lowered": {90, 1}} {
+			set := func(units, times int64) {
 				if delete(o.all, tenant); units >= 0 {
 					o.set(tenant, "", quota.OverrideLimit{Name: "strict", Units: units})
 				}
-			}
-			set(90)
-			for _, held := range []quota.Decision{r.reserve(t, tenant, 15), r.reserve(t, tenant, 15)} {
-				if set(units); !held.Allowed {
-					t.Fatalf("%s, %s: %+v", name, tenant, held)
+				if err := r.Configure(tokens(times)); err != nil {
+					t.Fatal(err)
 				}
-				if s := r.settle(t, held, 15).Settlement; s.Charged != 15 || !s.Released {
+			}
+			set(90, 10)
+			held := []quota.Decision{r.reserve(t, tenant, 15), r.reserve(t, tenant, 15)}
+			set(then.units, then.times)
+			for _, d := range held {
+				if !d.Allowed {
+					t.Fatalf("%s, %s: %+v", name, tenant, d)
+				}
+				if s := r.settle(t, d, 15).Settlement; s.Charged != 15 || !s.Released {
 					t.Errorf("%s, %s: settled %+v", name, tenant, s)
 				}
 			}
-			set(90)
+			set(90, 10)
 			if d := r.reserve(t, tenant, 1); d.Allowed {
 				t.Errorf("%s, %s: all of the share of 30 was used in this window, and %d more are left", name, tenant, d.Limits[0].Remaining)
 			}

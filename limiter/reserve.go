@@ -236,7 +236,7 @@ func (q *query) planClaim(op store.Op, t *ticket) {
 	if op == store.OpExtend {
 		q.call.Hold.TTLUS = q.lasts(q.hold.claim.TTL).Microseconds()
 	} else { // a log takes no more units than its limit has, which may have been cut since
-		q.call.Plan = q.limits.settling(q.rules.MaxOverride)
+		q.call.Plan = q.limits.settling()
 	}
 }
 

@@ -268,11 +268,11 @@ func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
 }
 
 // settling is the plan of settles.
-func (s *limitPlan) settling(times int64) *store.KeyPlan {
+func (s *limitPlan) settling() *store.KeyPlan {
 	if p := s.settles.Load(); p != nil {
 		return p
 	}
-	s.settles.CompareAndSwap(nil, s.keys.Settling(times))
+	s.settles.CompareAndSwap(nil, s.keys.Settling())
 	return s.settles.Load()
 }
 

@@ -114,16 +114,15 @@ func ttlOf(l *quota.Limit) time.Duration {
 	return 2*l.Window + margin(l)
 }
 
-// Settling is the same plan for a settle, whose logs of reservations keep what was held under as many units as an override may
-// give a limit, so many times its own at most (Limit.MostUnder): it may be settled under fewer, and counts under more again.
-func (s *KeyPlan) Settling(times int64) *KeyPlan {
+// Settling is the same plan for a settle, whose logs of reservations keep as many units as any limit has: what was held under more than
+// is in force now, by an override or a reload, counts under as many again.
+func (s *KeyPlan) Settling() *KeyPlan {
 	p := &KeyPlan{Keys: slices.Clone(s.Keys), Order: s.Order, mostTTL: s.mostTTL}
 	for i := range p.Keys {
 		k := &p.Keys[i]
 		for _, l := range k.Limits {
 			if k.Kind == 'l' && k.Holds {
-				most := *l
-				most.Units = max(l.Units, l.MostUnder(times))
+				most := quota.Limit{Units: quota.MaxLogUnits, MaxOvershoot: l.MaxOvershoot}
 				bound, _ := most.Bound()
 				k.Trim = max(k.Trim, most.Units, bound)
 			}
