@@ -105,7 +105,7 @@ type PeerTerm struct {
 	// Counted is whether it is one of the regions whose parts are pooled.
 	Counted bool   `json:"counted"`
 	State   string `json:"state"`
-	// Reason is why it is not counted on, "" when it is.
+	// Reason is why it is treated as unreachable, "" when it is.
 	Reason string `json:"reason,omitempty"`
 	// AgeMS is how long ago its last message arrived; −1: never.
 	AgeMS int64 `json:"age_ms"`
@@ -332,11 +332,11 @@ func (a *account) peer(p *PeerTerm) {
 	case p.Counted:
 		a.say("region %s %s, as of %s ago.", p.Region, used, ago)
 	case p.AgeMS < 0 && p.Estimate+p.Held == 0 && p.State == "never_seen":
-		a.say("region %s is not counted on (%s): nothing was received from it since this process started.", p.Region, why)
+		a.say("region %s is treated as unreachable (%s): nothing was received from it since this process started.", p.Region, why)
 	case p.AgeMS < 0:
-		a.say("region %s is not counted on (%s): it %s.", p.Region, why, used)
+		a.say("region %s is treated as unreachable (%s): it %s.", p.Region, why, used)
 	default:
-		a.say("region %s is not counted on (%s): it %s, as of %s ago.", p.Region, why, used, ago)
+		a.say("region %s is treated as unreachable (%s): it %s, as of %s ago.", p.Region, why, used, ago)
 	}
 }
 

@@ -123,7 +123,7 @@ func TestSentences(t *testing.T) {
 			d.Explanation.Shared = true
 		}},
 		{"global", func(*Decision, *LimitState, *LimitExplanation) {}},
-		{"a region is not counted on", func(d *Decision, s *LimitState, e *LimitExplanation) {
+		{"a region is treated as unreachable", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			d.Mode, d.Reason = ModePartitioned, ReasonPeerSilent
 			s.Ceiling, s.Remaining, e.Lost = 300, 0, 12
 			e.Formula = "max(0, shares eu-west 200 + us-east 200 − used us-east 70 − above its share ap-south max(0, 30 − 200) − lost 12) = 318"
@@ -187,7 +187,7 @@ func TestSentences(t *testing.T) {
 			d.Allowed, d.Basis, d.Mode, d.Reason, s.Ceiling = false, BasisClosed, ModeStale, ReasonPeerSilent, 0
 			e.Bound = &BoundTerms{Units: 600, Share: 1000, Binds: "share"}
 		}},
-		{"a dead region is not counted on", func(d *Decision, _ *LimitState, e *LimitExplanation) {
+		{"a dead region is treated as unreachable", func(d *Decision, _ *LimitState, e *LimitExplanation) {
 			d.Mode, d.Reason = ModePartitioned, ReasonPeerSilent
 			e.Peers[0].Counted, e.Peers[0].State, e.Peers[0].AgeMS = false, "dead", -1
 		}},

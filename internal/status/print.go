@@ -108,7 +108,7 @@ func printRegion(w io.Writer, r *Region) {
 	}
 }
 
-// printReasons writes why regions are not counted on.
+// printReasons writes why regions are treated as unreachable.
 func printReasons(w io.Writer, regions []Region) {
 	first := true
 	for i := range regions {

@@ -223,7 +223,7 @@ type RegionRow struct {
 	Self        bool         `json:"self"`
 	State       State        `json:"state"`
 	InUse       bool         `json:"counted"`                // it is in M: its share is pooled with ours
-	Reason      quota.Reason `json:"reason,omitempty"`       // why it is not counted on
+	Reason      quota.Reason `json:"reason,omitempty"`       // why it is treated as unreachable
 	Text        string       `json:"detail,omitempty"`       // the same in words
 	SinceMS     int64        `json:"since_ms"`               // how long it has been in this state
 	HeardMS     int64        `json:"heard_ms"`               // age of its newest message, of its process silent longest

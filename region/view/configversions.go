@@ -97,7 +97,7 @@ func (c *configVersions) update(now time.Duration, self string, live map[string]
 
 // add takes in one live process. Before its first heartbeat its topology is not known.
 //
-// One whose topology cannot be read is not counted on. It needs no smaller shares of
+// One whose topology cannot be read is treated as unreachable. It needs no smaller shares of
 // ours: we do not have its topology, so to it ours stays active.
 func (c *configVersions) add(p *members.Member) {
 	p.View.Unreadable = false

@@ -90,7 +90,7 @@ func withTopology(p members.Member, hash uint64, weights []quota.Weight) members
 	return p
 }
 
-// A peer whose topology cannot be read is not counted on, like one that uses another key.
+// A peer whose topology cannot be read is treated as unreachable, like one that uses another key.
 // It goes by the smaller of its share and the one under ours, as everybody does until all
 // have the same topology, so our own share stays.
 func TestUnreadableTopologyExcludesThePeerAlone(t *testing.T) {

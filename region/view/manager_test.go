@@ -48,7 +48,7 @@ func manage(t *testing.T, self quota.Process, now *time.Duration, top *region.To
 }
 
 // A process whose ids are made with another key, or that does not send which, has
-// usage that means nothing here. Its region is not counted on, with a reason that says
+// usage that means nothing here. Its region is treated as unreachable, with a reason that says
 // what to do.
 func TestAnotherKeyIsNotCountedOn(t *testing.T) {
 	key := wire.NewKey([]byte("a key of sixteen or more"), "test")

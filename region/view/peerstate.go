@@ -51,7 +51,7 @@ type peerState struct {
 	state members.State
 	since time.Duration // when state began
 	in    bool          // counted on: part of the candidate
-	// cause is why it is not counted on. It outlives the state: a region that waits is
+	// cause is why it is treated as unreachable. It outlives the state: a region that waits is
 	// still out for the reason for which it was excluded.
 	cause   quota.Reason
 	causeAt time.Duration

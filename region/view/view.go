@@ -236,7 +236,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 func reported(p *members.Member) members.Word { return cmp.Or(p.Reported(), "unknown") }
 
-// text says why the region is not counted on, and names the processes concerned.
+// text says why the region is treated as unreachable, and names the processes concerned.
 func (s *peerState) text(now time.Duration, live []*members.Member) string {
 	switch s.state {
 	case members.StateNeverSeen:

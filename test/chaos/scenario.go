@@ -18,7 +18,7 @@ import (
 
 // What regiond promises about the times of a fault.
 const (
-	// NoticeSilence is how long until a peer that has gone silent is not counted on.
+	// NoticeSilence is how long until a peer that has gone silent is treated as unreachable.
 	NoticeSilence = 1800 * time.Millisecond
 	// NoticeOneWay is the same if one of two no longer receives the other's messages.
 	NoticeOneWay = 2500 * time.Millisecond
