@@ -75,6 +75,7 @@ type regionStore struct {
 	byKey     map[quota.CounterKey]*keptCounter
 	writes    []write
 	latest    int64                     // time of a write by the store's clock, which may have stepped back
+	matter    time.Duration             // for how long a write matters: the longest life of a key that was written
 	overrides map[string][]keptOverride // by tenant, the newest last
 }
 
@@ -169,7 +170,10 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		t.drop(c, v)
 	}
 	if t.s.w.o.Lossy {
-		if n := len(t.writes); n > 0 && t.writes[n-1].at < t.s.w.now-writesMatter && t.latest < v.StoreUS-writesMatter.Microseconds() && t.s.w.bound != nil {
+		for i := range c.Plan.Keys {
+			t.matter = max(t.matter, writesMatter, c.Plan.Keys[i].Life)
+		}
+		if n := len(t.writes); n > 0 && t.writes[n-1].at < t.s.w.now-t.matter && t.latest < v.StoreUS-t.matter.Microseconds() && t.s.w.bound != nil {
 			t.writes, t.latest = t.writes[:0], 0
 		}
 		t.latest = max(t.latest, v.StoreUS)
@@ -194,8 +198,8 @@ func (t *regionStore) holds(c *store.Call) bool {
 	return true
 }
 
-// writesMatter is how long after it a write changes nothing, in true time and by the store's clock: where that stepped back,
-// keys live on.
+// writesMatter is how long after it a write changes nothing at least, in true time and by the store's clock: where that stepped back,
+// keys live on. Keys with reservations live for an hour.
 const writesMatter = 3 * time.Minute
 
 func (t *regionStore) keep(c *store.Call, v *store.Verdict) {
