@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -117,6 +121,34 @@ func TestHoldsOfALimitThatIsGone(t *testing.T) {
 	}
 	if n := srv.Client().Exists(context.Background(), store.HoldsKey(before.Keys[0]), store.HoldsKey(before.Keys[1])).Val(); n != 0 {
 		t.Errorf("%d sets have holds still", n)
+	}
+}
+
+// TestHoldsOfAFormerVersion: a reservation that a version without the latest ends has written is held, and settled, as one of today.
+func TestHoldsOfAFormerVersion(t *testing.T) {
+	srv := redisserver.Start(t, redisserver.Options{})
+	s, ctx, client := newRedis(t, srv.Addr(), ""), context.Background(), srv.Client()
+	c := reserving(7, 60)
+	if _, err := limitertest.Decide(s, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range c.Keys {
+		set := store.HoldsKey(key)
+		head := client.ZRange(ctx, set, 0, 0).Val()[0]
+		n := strings.Fields(head)
+		if err := client.ZRem(ctx, set, head).Err(); err != nil || len(n) != 7 {
+			t.Fatal(head, err)
+		}
+		client.ZAdd(ctx, set, redis.Z{Member: strings.Join(slices.Delete(n, 5, 6), " ")})
+	}
+	record := store.ReservationKey(c.Keys[0], c.Hold.ID)
+	n := strings.Fields(client.Get(ctx, record).Val())
+	client.Set(ctx, record, strings.Join(slices.Delete(n, 4, 6), " "), time.Minute)
+	more, settle := reserving(8, 40), c
+	settle.Op, settle.Cost, settle.Hold.GoneUS = store.OpSettle, 25, srv.Time()+1_000_000_000
+	v, err := limitertest.Decide(s, more, settle)
+	if err != nil || v[0].Outcome != store.Admitted || v[0].Limits[0].Held != 100 || !v[1].Hold.Released || v[1].Hold.Charged != 25 || v[1].Limits[0].Held != 40 {
+		t.Errorf("%+v, %v", v, err)
 	}
 }
 

@@ -15,7 +15,7 @@
 
 local function holds()
   local POPPED, WAITED, MOST = 64, 64, 10000 -- mostPopped and mostWaited of memstore/holds.go, quota.MaxHolds
-  local MARGIN = 60000000 -- store.HoldsMargin, µs
+  local MARGIN, MAX_TTL = 60000000, 3600000000 -- store.HoldsMargin and quota.MaxTTL, µs
 
   -- load_set reads a set: held are the units of holds that are not over. Of those that are, a call leaves out and removes
   -- the first POPPED.
@@ -26,8 +26,11 @@ local function holds()
       tick(h, 0, 0, 0)
       return h
     end
-    local sum, count, newest, kept, last, final, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local sum, count, newest, kept, last, final, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*)$')
     if not sum or not v[4] then error('GARBAGE in ' .. key, 0) end
+    if lives == '' then -- of a former version, which kept no end at the latest
+      final, lives = format('%.0f', last + MAX_TTL), final
+    end
     h.sum, h.count, h.last, h.lives = whole(sum, key), whole(count, key), whole(last, key), whole(lives, key)
     h.kept, h.final = whole(kept, key), whole(final, key)
     tick(h, whole(newest, key), h.kept, h.last)
@@ -150,7 +153,11 @@ local function holds()
       if not record.charged then error('GARBAGE in ' .. hold.key, 0) end
     else
       record.last, record.epoch, record.rest = match(rest, '^(%d+) (%d+) ?(.*)$')
-      if not record.last then error('GARBAGE in ' .. hold.key, 0) end
+      if not record.last and match(rest, '^%d+ %a') then -- of a former version, which kept neither
+        record.last, record.epoch, record.rest = '0', '0', rest
+      elseif not record.last then
+        error('GARBAGE in ' .. hold.key, 0)
+      end
     end
     return record
   end
