@@ -148,10 +148,7 @@ func (u *usageOf) append(rows []quota.UsageRow, v *store.Verdict, times int64) [
 			row.WindowMS, row.Calendar = 0, limit.Calendar.Unit.String()
 		}
 		if o := u.override; o != nil && (o.Policy == "" || o.Policy == row.Policy) {
-			row.Override = o.Version.String()
-			if with, ok := o.Units(limit.Name); ok {
-				row.Units = min(with, limit.MostUnder(times))
-			}
+			row.Override, row.Units = o.Version.String(), unitsUnder(limit, o, times)
 		}
 		row.Held = lv.Held
 		if row.Used = max(0, u.plan.keys.Capacities[i]-lv.Remaining-lv.Held); row.Used == 0 && row.Held == 0 {
