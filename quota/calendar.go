@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -84,6 +85,16 @@ func (c *Calendar) AppendID(dst []byte) []byte {
 	dst = append(append(dst, c.Unit.String()...), '-')
 	dst = strconv.AppendInt(dst, int64(c.Anchor), 10)
 	return append(append(dst, '-'), c.Zone.String()...)
+}
+
+// CalendarWindow is CalendarUnit.Window of a text that AppendID may have written; false for any other.
+func CalendarWindow(id string) (time.Duration, bool) {
+	var u CalendarUnit
+	unit, rest, _ := strings.Cut(id, "-")
+	if u.UnmarshalText([]byte(unit)) != nil || rest == "" {
+		return 0, false
+	}
+	return u.Window(), true
 }
 
 // Same reports whether two calendars divide time in the same way; nil is none.

@@ -10,12 +10,14 @@ import (
 // generation merge to the larger; counters of different generations are added.
 type Counter struct {
 	// Bucket numbers a stretch of the author's store clock: it lasts from
-	// Bucket·length to (Bucket+1)·length, µs since the epoch.
+	// Bucket·length to (Bucket+1)·length, µs since the epoch. Under a limit with a calendar it is Period.Number.
 	Bucket int64
 	// Generation is the TIME (µs) at which the author's store created the key of the
 	// counter; see SameKey.
 	Generation int64
 	Units      int64 // 0…MaxCounter
+	// EndsUS is the TIME of the author's store at which the period Bucket ends, of a limit with a calendar; else 0.
+	EndsUS int64
 }
 
 // Gauge is how many units the open reservations of one region hold of a partition under a global limit. In one
@@ -27,17 +29,20 @@ type Gauge struct {
 }
 
 // CounterKey names the usage counter of one partition under one global limit, in
-// buckets as long as the limit's window.
+// buckets as long as the limit's window or in periods of its calendar.
 type CounterKey struct {
 	// Tenant is "" for the partition that unlisted tenants beyond max_unknown share.
 	Tenant        string
 	Policy, Limit string
 	Partition     string // AppendPartition of the request
 	WindowUS      int64  // Limit.WindowUS when the units were counted
+	// Calendar is Calendar.AppendID of a limit with one, else "". Periods of calendars that divide time differently have
+	// nothing in common, so their counters are never added up.
+	Calendar string
 }
 
 // AppendID appends the text by which regions identify the counter to each other: all
-// of the key but the window. While a reload that changes that has not reached every
+// of the key but the window, which a calendar says too. While a reload that changes that has not reached every
 // process, and until what was admitted before has aged out, one partition has counters
 // of several windows, and its usage is the sum of them all.
 // Injective, since no part contains a space.
@@ -46,7 +51,10 @@ func (k *CounterKey) AppendID(dst []byte) []byte {
 		dst = append(dst, part...)
 		dst = append(dst, ' ')
 	}
-	return append(dst, k.Partition...)
+	if dst = append(dst, k.Partition...); k.Calendar != "" {
+		dst = append(append(dst, ' '), k.Calendar...)
+	}
+	return dst
 }
 
 // AppendLoansID appends the text by which regions identify loans under the limit to each other: all of the key. How long

@@ -40,6 +40,8 @@ type PlannedKey struct {
 	Life   time.Duration // the longest that it can live after its last charge
 
 	Longest int64 // the longest W, µs; that of a bounded limit as long as a Bound may make it
+
+	calendar string // Calendar.AppendID of periods
 }
 
 // ttlMargin is at most added to what a key needs, so that no answer depends on a TTL.
@@ -89,8 +91,9 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 			full := (quota.Level{Units: 4 * l.Capacity()}).Falls(0, l.Units, l.WindowUS())
 			key.Life = max(key.Life, key.TTL+time.Duration(full)*time.Microsecond)
 		}
-		if l.Algorithm == quota.CalendarPeriods { // a clock that is set back makes a period longer by no more than that
+		if l.Calendar != nil { // a clock that is set back makes a period longer by no more than that
 			key.Life = key.TTL + 2*l.Window
+			key.calendar = string(l.Calendar.AppendID(nil))
 		}
 		if key.Holds {
 			key.Life = max(key.Life, quota.MaxTTL+HoldsMargin)
@@ -205,8 +208,8 @@ func (k *PlannedKey) append(buf []byte, tenant, policy string, dims quota.Dimens
 		buf = append(buf, '.')
 		buf = append(buf, k.Limits[0].Name...)
 	}
-	if c := k.Limits[0].Calendar; c != nil {
-		buf = c.AppendID(append(buf, '.'))
+	if k.calendar != "" {
+		buf = append(append(buf, '.'), k.calendar...)
 	}
 	buf = append(buf, ':')
 	buf = append(buf, policy...)
@@ -248,10 +251,13 @@ func (s *KeyPlan) AppendCounters(counters []quota.CounterKey, keys []string, ten
 		if k.Kind != 'l' {
 			before += len(".") + len(k.Limits[0].Name)
 		}
+		if k.calendar != "" {
+			before += len(".") + len(k.calendar)
+		}
 		for _, l := range k.Limits {
 			if l.Scope == quota.ScopeGlobal {
 				counters = append(counters, quota.CounterKey{
-					Tenant: tenant, Policy: policy, Limit: l.Name, Partition: keys[i][before:], WindowUS: l.WindowUS(),
+					Tenant: tenant, Policy: policy, Limit: l.Name, Partition: keys[i][before:], WindowUS: l.WindowUS(), Calendar: k.calendar,
 				})
 			}
 		}
@@ -300,11 +306,15 @@ func LogKey(c *quota.CounterKey) string {
 // AppendCounterKey appends the Redis key of a usage counter:
 //
 //	rl:{acme}:t.sustained.60000000:standard:user:2.42:   limit sustained, a window of a minute
+//	rl:{acme}:t.monthly.month-1-UTC:standard:::   limit monthly, periods of a calendar
 func AppendCounterKey(dst []byte, c *quota.CounterKey) []byte {
 	dst = append(AppendPrefix(dst, c.Tenant), CounterMark...)
 	dst = append(dst, c.Limit...)
-	dst = append(dst, '.')
-	dst = strconv.AppendInt(dst, c.WindowUS, 10)
+	if dst = append(dst, '.'); c.Calendar != "" {
+		dst = append(dst, c.Calendar...)
+	} else {
+		dst = strconv.AppendInt(dst, c.WindowUS, 10)
+	}
 	dst = append(dst, ':')
 	dst = append(dst, c.Policy...)
 	dst = append(dst, ':')
@@ -319,8 +329,13 @@ func ParseCounterKey(key string) (c quota.CounterKey, ok bool) {
 	if !ok || !strings.HasPrefix(name, CounterMark) || dot < len(CounterMark) {
 		return c, false
 	}
+	c.Limit = name[len(CounterMark):dot]
+	if window, ok := quota.CalendarWindow(name[dot+1:]); ok {
+		c.Calendar, c.WindowUS = name[dot+1:], window.Microseconds()
+		return c, true
+	}
 	windowUS, err := strconv.ParseInt(name[dot+1:], 10, 64)
-	c.Limit, c.WindowUS = name[len(CounterMark):dot], windowUS
+	c.WindowUS = windowUS
 	return c, err == nil && windowUS > 0
 }
 

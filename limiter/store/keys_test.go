@@ -97,3 +97,39 @@ func FuzzKeys(f *testing.F) {
 		}
 	})
 }
+
+// A counter of periods is named by the calendar, in Redis and between regions: another zone or anchor has nothing in common with
+// it, and a window of the same length neither.
+func TestCounterKeysOfCalendars(t *testing.T) {
+	limit := func(unit quota.CalendarUnit, anchor quota.Anchor, zone string) *quota.Limit {
+		c := &quota.Calendar{Unit: unit, Zone: time.FixedZone(zone, 0), Anchor: anchor}
+		return &quota.Limit{Name: "monthly", Units: 1, Algorithm: quota.CalendarPeriods, Calendar: c, Window: unit.Window(), Scope: quota.ScopeGlobal, By: []string{"user"}}
+	}
+	dims := quota.Dimensions{{Name: "user", Value: "4.2"}}
+	names, ids := map[string]bool{}, map[string]bool{}
+	for _, l := range []*quota.Limit{
+		limit(quota.CalendarMonth, 1, "UTC"), limit(quota.CalendarMonth, 15, "UTC"), limit(quota.CalendarMonth, 1, "Europe/Berlin"),
+		limit(quota.CalendarMonth, 1, "Etc/GMT-1"), limit(quota.CalendarDay, 1, "UTC"),
+		{Name: "monthly", Units: 1, Window: quota.CalendarMonth.Window(), Scope: quota.ScopeGlobal, Algorithm: quota.SlidingWindow, By: []string{"user"}},
+	} {
+		plan := store.NewKeyPlan([]*quota.Limit{l})
+		keys := plan.AppendKeys(nil, "acme", "standard", dims)
+		c := plan.AppendCounters(nil, keys, "acme", "standard")[0]
+		name, id := string(store.AppendCounterKey(nil, &c)), string(c.AppendID(nil))
+		if read, ok := store.ParseCounterKey(name); !ok || read != c {
+			t.Errorf("%s is read as %+v, %v; it was %+v", name, read, ok, c)
+		}
+		if want := string(quota.AppendPartition(nil, l, dims)); c.Partition != want {
+			t.Errorf("%s counts the partition %q, want %q", name, c.Partition, want)
+		}
+		if names[name] || ids[id] {
+			t.Errorf("%s or %q names another counter too", name, id)
+		}
+		names[name], ids[id] = true, true
+	}
+	for _, name := range []string{"rl:{a}:t.monthly.fortnight-1-UTC:p:::", "rl:{a}:t.monthly.-1:p:::", "rl:{a}:t.monthly.month:p:::"} {
+		if c, ok := store.ParseCounterKey(name); ok {
+			t.Errorf("%s is read as %+v", name, c)
+		}
+	}
+}

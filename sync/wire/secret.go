@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,8 +161,14 @@ func (s *Secret) partition(id uint64, sealed []byte) (*quota.CounterKey, error) 
 	if err != nil {
 		return nil, err
 	}
-	parts := strings.Split(string(text), " ")
+	parts, calendar := strings.Split(string(text), " "), ""
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || r == '{' || r == '}' }
+	if len(parts) == 6 {
+		calendar = parts[4]
+		if _, ok := quota.CalendarWindow(calendar); ok {
+			parts = slices.Delete(parts, 4, 5)
+		}
+	}
 	if len(parts) != 5 || bytes.ContainsFunc(bytes.ReplaceAll(text, []byte(" "), nil), strange) ||
 		parts[0] != "" && quota.ValidID(parts[0]) != nil || quota.ValidName(parts[1]) != nil || quota.ValidName(parts[2]) != nil {
 		return nil, Refuse(ReasonRange, "sealed text of %d bytes is no partition", len(text))
@@ -170,7 +177,7 @@ func (s *Secret) partition(id uint64, sealed []byte) (*quota.CounterKey, error) 
 	if err != nil || window < 1 || window > quota.MaxWindow.Microseconds() {
 		return nil, Refuse(ReasonRange, "sealed text of %d bytes has no window", len(text))
 	}
-	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3], WindowUS: window}, nil
+	return &quota.CounterKey{Tenant: parts[0], Policy: parts[1], Limit: parts[2], Partition: parts[3], WindowUS: window, Calendar: calendar}, nil
 }
 
 func (s *Secret) open(purpose string, id uint64, sealed []byte, most int) ([]byte, error) {

@@ -119,6 +119,7 @@ func TestSealedByOthersIsRefused(t *testing.T) {
 		{Tenant: "a", Policy: "p", Limit: "", WindowUS: minute},
 		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a{b:", WindowUS: minute},
 		{Tenant: "a", Policy: "p", Limit: "l", Partition: "user:3.a\nb:", WindowUS: minute},
+		{Tenant: "a", Policy: "p", Limit: "l", WindowUS: minute, Calendar: "fortnight-1-UTC"},
 		{Tenant: "a", Policy: "p", Limit: "l", WindowUS: 0},
 		{Tenant: "a", Policy: "p", Limit: "l", WindowUS: quota.MaxWindow.Microseconds() + 1},
 	} {
