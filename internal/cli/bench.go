@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -89,7 +90,7 @@ func bench(ctx context.Context, o *load.Options, t *target, format string, stdou
 	path := "/v1/usage/" + url.PathEscape(o.Prefix+"1") + "?" + query.Encode()
 	for _, t.addr = range o.Targets {
 		var v struct{ Basis string }
-		_, err := t.fetch(ctx, path, &v, func() bool { return v.Basis != "" })
+		_, err := t.fetch(ctx, http.MethodGet, path, nil, &v, func() bool { return v.Basis != "" })
 		switch {
 		case ctx.Err() != nil:
 			return errors.New("ended before it began")

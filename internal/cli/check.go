@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +37,7 @@ Exit code 0 allowed, 1 denied, 2 no decision.`,
 	cost := f.String("cost", "1", "`units` to spend")
 	policy := policyFlag(c, "`policy` to ask, instead of the tenant's own")
 	t.flags(f, defaultData, "data")
-	key := f.String("idempotency-key", "", "makes a repeated call free for a minute")
+	f.StringVar(&t.idempotencyKey, "idempotency-key", "", "makes a repeated call free for a minute")
 	format := outputFlag(c)
 	c.RunE = func(c *cobra.Command, words []string) error {
 		body, err := json.Marshal(struct {
@@ -51,17 +49,21 @@ Exit code 0 allowed, 1 denied, 2 no decision.`,
 		if err != nil {
 			return fmt.Errorf("--cost %s is not a number", *cost)
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), checkTimeout)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url("/v1/check"), bytes.NewReader(body))
+		code, text, err := t.exchange(c.Context(), http.MethodPost, "/v1/check", body)
 		if err != nil {
-			return fmt.Errorf("--addr: %w", err)
+			return err
 		}
-		req.Header.Set("Content-Type", "application/json")
-		if *key != "" {
-			req.Header.Set("Idempotency-Key", *key)
+		if *format == "json" {
+			fmt.Fprintln(c.OutOrStdout(), string(text))
 		}
-		return t.check(req, *format, c.OutOrStdout(), c.ErrOrStderr())
+		a, exit, err := readAnswer(code, text)
+		if err == nil && *format != "json" {
+			printAnswer(&a, c.OutOrStdout(), c.ErrOrStderr())
+		}
+		if exit == ExitOK {
+			return nil
+		}
+		return Exit{exit, err}
 	}
 	return c
 }
@@ -81,30 +83,6 @@ func dimensionFlag(f *pflag.FlagSet) map[string]string {
 		return nil
 	})
 	return dims
-}
-
-// check sends a check and prints its answer.
-func (t *target) check(req *http.Request, format string, stdout, stderr io.Writer) error {
-	res, err := t.do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
-	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	if format == "json" {
-		fmt.Fprintln(stdout, string(bytes.TrimSpace(text)))
-	}
-	a, code, err := readAnswer(res.StatusCode, text)
-	if err == nil && format != "json" {
-		printAnswer(&a, stdout, stderr)
-	}
-	if code == ExitOK {
-		return nil
-	}
-	return Exit{code, err}
 }
 
 // readAnswer returns an answer and the exit code that it stands for. An error means

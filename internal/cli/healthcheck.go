@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
-	"time"
+	"net/url"
 
 	"github.com/spf13/cobra"
 )
@@ -24,22 +22,17 @@ Exit code 0 ready, 1 not ready or nobody there.`,
 		Args: NoArgs,
 	}
 	t.flags(c.Flags(), defaultAdmin, "admin")
-	timeout := c.Flags().Duration("timeout", 2*time.Second, "how long to wait")
+	c.Flags().DurationVar(&t.timeout, "timeout", checkTimeout, "how long to wait")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, cancel := context.WithTimeout(c.Context(), *timeout)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url("/readyz"), http.NoBody)
+		code, body, err := t.exchange(c.Context(), http.MethodGet, "/readyz", nil)
 		if err != nil {
-			return fmt.Errorf("--addr: %w", err)
-		}
-		res, err := t.do(req)
-		if err != nil {
+			if addr := (*url.Error)(nil); errors.As(err, &addr) && addr.Op == "parse" {
+				return err
+			}
 			return Exit{ExitFailed, err}
 		}
-		defer res.Body.Close()
-		body, _ := io.ReadAll(io.LimitReader(res.Body, 4096)) // only shown
-		fmt.Fprintln(c.OutOrStdout(), strings.TrimSpace(string(body)))
-		if res.StatusCode != http.StatusOK {
+		fmt.Fprintf(c.OutOrStdout(), "%.4096s\n", body)
+		if code != http.StatusOK {
 			return Exit{Code: ExitFailed}
 		}
 		return nil

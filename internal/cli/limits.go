@@ -195,7 +195,7 @@ func limitsList() *cobra.Command {
 				Overrides []json.RawMessage `json:"overrides"`
 				Next      string            `json:"next_cursor"`
 			}
-			if _, err := t.fetch(c.Context(), "/v1/overrides?"+query.Encode(), &v, func() bool { return v.Overrides != nil }); err != nil {
+			if _, err := t.fetch(c.Context(), http.MethodGet, "/v1/overrides?"+query.Encode(), nil, &v, func() bool { return v.Overrides != nil }); err != nil {
 				return err
 			}
 			for _, line := range v.Overrides {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -60,7 +61,7 @@ Exit code 0 done, 1 not confirmed, 2 when there is nothing to reopen, or it coul
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var v status.Report
-		if _, err := t.fetch(c.Context(), "/v1/regions", &v, func() bool { return v.Mode.Mode != "" }); err != nil {
+		if _, err := t.fetch(c.Context(), http.MethodGet, "/v1/regions", nil, &v, func() bool { return v.Mode.Mode != "" }); err != nil {
 			return err
 		}
 		if v.Store.Lost != nil && v.Region == args[0] {
@@ -73,8 +74,12 @@ Exit code 0 done, 1 not confirmed, 2 when there is nothing to reopen, or it coul
 				return Exit{ExitFailed, errors.New("not reopened")}
 			}
 		}
-		if err := t.post(c.Context(), "/v1/reopen/"+url.PathEscape(args[0])); err != nil {
+		code, body, err := t.exchange(c.Context(), http.MethodPost, "/v1/reopen/"+url.PathEscape(args[0]), nil)
+		switch {
+		case err != nil:
 			return err
+		case code != http.StatusNoContent:
+			return t.refused(code, body)
 		}
 		fmt.Fprintln(c.OutOrStdout(), "reopened")
 		return nil

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +34,9 @@ type target struct {
 	tokenFile string
 	files     tlsFiles
 	noProxy   bool
+	timeout   time.Duration // of a call
+
+	idempotencyKey string // of all that is sent; "" for none
 }
 
 // flags defines those that every command has that calls one listener.
@@ -43,7 +47,7 @@ func (t *target) flags(f *pflag.FlagSet, addr, listener string) {
 
 // secretFlags are those of flags without the address.
 func (t *target) secretFlags(f *pflag.FlagSet, listener string) {
-	t.listener = listener
+	t.listener, t.timeout = listener, checkTimeout
 	f.StringVar(&t.tokenFile, "token-file", "", "`file` with the bearer token")
 	t.files.flags(f)
 }
@@ -101,57 +105,44 @@ func (t *target) secrets() (token string, config *tls.Config, err error) {
 	return token, config, err
 }
 
-// fetch asks the listener for JSON, into v. known reports whether v is what regiond answers.
-func (t *target) fetch(ctx context.Context, path string, v any, known func() bool) (body []byte, err error) {
-	return t.exchange(ctx, http.MethodGet, path, nil, v, known)
-}
-
-// exchange sends the listener JSON, nil for none, and reads JSON, into v. known reports whether v is what regiond answers.
-func (t *target) exchange(ctx context.Context, method, path string, send []byte, v any, known func() bool) (body []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+// exchange sends the listener a request, with JSON unless send is nil, and returns the status and the body of the answer.
+func (t *target) exchange(ctx context.Context, method, path string, send []byte) (code int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, t.url(path), bytes.NewReader(send))
 	if err != nil {
-		return nil, fmt.Errorf("--addr: %w", err)
+		return 0, nil, fmt.Errorf("--addr: %w", err)
 	}
 	if send != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	if t.idempotencyKey != "" {
+		req.Header.Set("Idempotency-Key", t.idempotencyKey)
+	}
 	res, err := t.do(req)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer res.Body.Close()
-	body, err = io.ReadAll(io.LimitReader(res.Body, 8<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+	if body, err = io.ReadAll(io.LimitReader(res.Body, 8<<20)); err != nil {
+		return 0, nil, fmt.Errorf("read the answer: %w", err)
 	}
-	if res.StatusCode != http.StatusOK {
-		return nil, t.refused(res.StatusCode, body)
+	return res.StatusCode, bytes.TrimSpace(body), nil
+}
+
+// fetch asks the listener for JSON, into v. known reports whether v is what regiond answers.
+func (t *target) fetch(ctx context.Context, method, path string, send []byte, v any, known func() bool) (body []byte, err error) {
+	code, body, err := t.exchange(ctx, method, path, send)
+	switch {
+	case err != nil:
+		return nil, err
+	case code != http.StatusOK:
+		return nil, t.refused(code, body)
 	}
 	if err := json.Unmarshal(body, v); err != nil || !known() {
 		return nil, fmt.Errorf("what answers at %s is not regiond's %s listener: %.200q", t.addr, t.listener, body)
 	}
-	return bytes.TrimSpace(body), nil
-}
-
-// post has the listener do something.
-func (t *target) post(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url(path), http.NoBody)
-	if err != nil {
-		return fmt.Errorf("--addr: %w", err)
-	}
-	res, err := t.do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<16)); res.StatusCode != http.StatusNoContent {
-		return t.refused(res.StatusCode, body)
-	}
-	return nil
+	return body, nil
 }
 
 // show asks the listener for JSON, into v, and prints it as it came, or for a person by words.
@@ -159,11 +150,11 @@ func (t *target) show(c *cobra.Command, path, format string, v any, known func()
 	return t.ask(c, http.MethodGet, path, nil, format, v, known, words)
 }
 
-// ask is exchange, and prints the answer as it came with format json, else by words.
+// ask is fetch, and prints the answer as it came with format json, else by words.
 func (t *target) ask(
 	c *cobra.Command, method, path string, send []byte, format string, v any, known func() bool, words func(w io.Writer),
 ) error {
-	body, err := t.exchange(c.Context(), method, path, send, v, known)
+	body, err := t.fetch(c.Context(), method, path, send, v, known)
 	switch {
 	case err != nil:
 		return err
