@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,8 +39,9 @@ type call struct {
 
 func (s *Server) begin(ctx context.Context, method string) *call {
 	s.inFlight.Add(1)
-	c := &call{Server: s, ctx: ctx, method: method, settings: s.Settings(), start: time.Now()}
-	c.startSpan()
+	c := &call{Server: s, method: method, settings: s.Settings(), start: time.Now()}
+	c.ctx, c.span, c.trace = s.Tracing.Start(ctx, header{ctx}, method,
+		attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", method))
 	if c.id = quota.DecisionID(c.trace); !c.trace.IsValid() {
 		c.id = s.NewID()
 	}
@@ -55,52 +55,6 @@ func inTime(ctx context.Context, end time.Time) (context.Context, context.Cancel
 	}
 	within := quota.Within(ctx, end)
 	return &within, func() {}
-}
-
-// carrier reads the context of a caller's trace from the metadata.
-type carrier struct{ header }
-
-// Get implements propagation.TextMapCarrier.
-func (c carrier) Get(name string) string {
-	if lines := c.Values(name); len(lines) > 0 {
-		return lines[0]
-	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier. Nothing is sent.
-func (carrier) Set(string, string) {}
-
-// Keys implements propagation.TextMapCarrier.
-func (carrier) Keys() []string { return nil }
-
-func (c *call) startSpan() {
-	from := header{c.ctx}
-	var remote trace.SpanContext
-	if len(from.Values("traceparent")) == 1 { // several are none
-		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(c.ctx, carrier{from}))
-		c.trace = remote.TraceID()
-	}
-	t := c.Tracing
-	if t == nil {
-		return
-	}
-	options := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.method", c.method)),
-	}
-	switch {
-	case !remote.IsValid():
-	case t.Distrust:
-		options = append(options, trace.WithLinks(trace.Link{SpanContext: remote}))
-	default:
-		c.ctx = trace.ContextWithRemoteSpanContext(c.ctx, remote)
-	}
-	var span trace.Span
-	c.ctx, span = t.Tracer.Start(c.ctx, c.method, options...)
-	c.trace = span.SpanContext().TraceID()
-	if span.IsRecording() {
-		c.span = span
-	}
 }
 
 // end counts the call and ends its span.

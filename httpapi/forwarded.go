@@ -83,7 +83,7 @@ func (h *Handler) Forward(ctx context.Context, f *Forwarded) *ForwardedAnswer {
 	})
 	c.overGRPC, c.said = true, f.Said
 	c.serve()
-	return &ForwardedAnswer{c.Response, c.decision, trace.SpanContextFromContext(c.ctx).TraceID()}
+	return &ForwardedAnswer{c.Response, c.decision, c.trace}
 }
 
 // Values implements Header. The token is the gateway's, whatever its client sent.

@@ -101,6 +101,7 @@ type call struct {
 	ctx    context.Context //nolint:containedctx // the request's, with its span: a call is one request
 	within quota.Timed     // the same, until the deadline of its decision
 	span   trace.Span      // nil unless it is recorded
+	trace  trace.TraceID   // zero for none; see Tracing.Start
 }
 
 // serve finds the answer.
@@ -117,7 +118,7 @@ func (c *call) serve() {
 	if c.index >= 0 {
 		c.endpoint = &c.endpoints[c.index]
 	}
-	c.ctx, c.span = c.Tracing.start(c)
+	c.startSpan()
 	defer c.end()
 	c.dispatch()
 }

@@ -27,32 +27,45 @@ type Tracing struct {
 	Tenant func(tenant string) string
 }
 
-// start begins a call's span and puts it into its context. The span is nil when
-// it is not recorded; the context then still carries that decision.
-func (t *Tracing) start(c *call) (context.Context, trace.Span) {
-	ctx := c.Context
-	if t == nil || c.endpoint == nil || c.endpoint.guard != guardData && !c.forwardAuth() {
-		return ctx, nil
+// Start begins the span of a call, in the trace that the caller's header names or linked to it, and puts it into the
+// context. The span is nil when it is not recorded; the context then still carries that decision. id is that of the trace,
+// or zero. A nil Tracing begins no span, and id is that of the caller's trace.
+func (t *Tracing) Start(ctx context.Context, caller lines, name string, attrs ...attribute.KeyValue) (
+	in context.Context, span trace.Span, id trace.TraceID,
+) {
+	var remote trace.SpanContext
+	if len(caller.Values("Traceparent")) == 1 { // several are none
+		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier{caller}))
 	}
-	options := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(
-			attribute.String("http.request.method", spanMethod(c.Method)),
-			attribute.String("http.route", c.endpoint.pattern)),
+	if t == nil {
+		return ctx, nil, remote.TraceID()
 	}
-	if len(c.Header.Values("Traceparent")) == 1 { // several are none
-		remote := propagation.TraceContext{}.Extract(ctx, carrier{c.Header})
-		if !t.Distrust {
-			ctx = remote
-		} else if sc := trace.SpanContextFromContext(remote); sc.IsValid() {
-			options = append(options, trace.WithLinks(trace.Link{SpanContext: sc}))
-		}
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(slices.Clone(attrs)...)}
+	switch {
+	case !remote.IsValid():
+	case t.Distrust:
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: remote}))
+	default:
+		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
 	}
-	ctx, span := t.Tracer.Start(ctx, spanMethod(c.Method)+" "+c.endpoint.pattern, options...)
-	if !span.IsRecording() {
-		return ctx, nil
+	ctx, span = t.Tracer.Start(ctx, name, options...)
+	if id = span.SpanContext().TraceID(); !span.IsRecording() {
+		span = nil
 	}
-	return ctx, span
+	return ctx, span, id
+}
+
+// startSpan begins the span of a call of the data listener.
+func (c *call) startSpan() {
+	t, name := c.Tracing, ""
+	if t != nil && (c.endpoint == nil || c.endpoint.guard != guardData && !c.forwardAuth()) {
+		t = nil
+	}
+	if t != nil {
+		name = spanMethod(c.Method) + " " + c.endpoint.pattern
+	}
+	c.ctx, c.span, c.trace = t.Start(c.Context, c.Header, name,
+		attribute.String("http.request.method", spanMethod(c.Method)), attribute.String("http.route", c.pattern()))
 }
 
 // NewID returns a random id. It takes no lock and allocates nothing.
@@ -62,21 +75,19 @@ func NewID() (id quota.DecisionID) {
 	return id
 }
 
-// decisionID returns the id of the call's trace, else a new one. While calls have no spans, the
-// trace is that of the caller's context.
+// decisionID returns the id of the call's trace, else a new one. While calls have no spans, the trace is the caller's.
 func (c *call) decisionID() quota.DecisionID {
-	ctx := c.ctx
-	if c.Tracing == nil && len(c.Header.Values("Traceparent")) == 1 {
-		ctx = propagation.TraceContext{}.Extract(context.Background(), carrier{c.Header})
-	}
-	if id := trace.SpanContextFromContext(ctx).TraceID(); id.IsValid() {
-		return quota.DecisionID(id)
+	if c.trace.IsValid() {
+		return quota.DecisionID(c.trace)
 	}
 	return c.NewID()
 }
 
+// lines are those of a caller's header.
+type lines interface{ Values(name string) []string }
+
 // carrier reads the context of a caller's trace from its header.
-type carrier struct{ Header }
+type carrier struct{ lines }
 
 // Get implements propagation.TextMapCarrier.
 func (c carrier) Get(name string) string {
