@@ -60,36 +60,51 @@ func (c *Client) Check(ctx context.Context, check Check) (Decision, error) {
 }
 
 // decide sends what is decided about a check.
-func (c *Client) decide(ctx context.Context, path string, about any, check *Check) (Decision, error) {
-	body, err := json.Marshal(about)
+func (c *Client) decide(ctx context.Context, path string, about any, check *Check) (d Decision, err error) {
+	resp, body, err := c.post(ctx, path, about, check)
+	if err == nil {
+		d, err = decode(resp, body)
+	}
+	switch {
+	case err == nil || errors.As(err, new(*InvalidError)):
+		return d, err
+	case ctx.Err() != nil:
+		return Decision{}, fmt.Errorf("call regiond: %w", ctx.Err())
+	}
+	return Decision{Allowed: c.options.OnAway == Open, Away: true, Cause: fmt.Errorf("%w: %w", ErrAway, err)}, nil
+}
+
+// post makes a call, for a check or none, and returns the answer with its body. The error is an *InvalidError where the call is
+// refused for good, or any other while regiond is unavailable.
+func (c *Client) post(ctx context.Context, path string, about any, check *Check) (resp *http.Response, body []byte, err error) {
+	text, err := json.Marshal(about)
 	if err != nil {
-		return Decision{}, fmt.Errorf("encode the check: %w", err)
+		return nil, nil, &InvalidError{http.StatusBadRequest, "it has no JSON: " + err.Error()}
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.base+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.base+path, bytes.NewReader(text))
 	if err != nil {
-		return Decision{}, fmt.Errorf("encode the check: %w", err)
+		return nil, nil, err
 	}
 	c.setHeader(req.Header, check)
 	if c.options.Propagate != nil && check.TraceParent == "" && check.TraceState == "" {
 		c.options.Propagate(ctx, req.Header)
 	}
-	if err := unsendable(len(body), req.Header); err != nil {
-		return Decision{}, err
+	if err := unsendable(len(text), req.Header); err != nil {
+		return nil, nil, err
 	}
-	d, err := c.send(req)
-	if err == nil {
-		return d, nil
+	if resp, err = c.http.Do(req); err != nil {
+		return nil, nil, err
 	}
-	if ctx.Err() != nil {
-		return Decision{}, fmt.Errorf("call regiond: %w", ctx.Err())
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return nil, nil, fmt.Errorf("read the answer: %w", err)
 	}
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
-		return Decision{}, invalid
+	if s := resp.StatusCode; s >= 400 && s < 500 && s != http.StatusTooManyRequests {
+		return nil, nil, &InvalidError{Status: s, Detail: detail(body)}
 	}
-	return Decision{Allowed: c.options.OnAway == Open, Away: true, Cause: fmt.Errorf("%w: %w", ErrAway, err)}, nil
+	return resp, body, nil
 }
 
 // unsendable returns an *InvalidError for a check that regiond would not read or net/http not send, else nil.
@@ -141,30 +156,14 @@ func (c *Client) setHeader(h http.Header, check *Check) {
 	}
 }
 
-// send returns a decision, an *InvalidError, or any other error while regiond is
-// unavailable.
-func (c *Client) send(req *http.Request) (Decision, error) {
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return Decision{}, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return Decision{}, fmt.Errorf("read the answer: %w", err)
-	}
-	switch status := resp.StatusCode; {
-	case status == http.StatusOK, status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		return decode(resp, body)
-	case status >= 400 && status < 500:
-		return Decision{}, &InvalidError{Status: status, Detail: detail(body)}
-	}
-	return Decision{}, fmt.Errorf("unexpected status %s", resp.Status)
-}
-
 // decode reads a decision. A 200 or 503 without one is not regiond's, but of a
 // proxy in between or of another server on its port.
 func decode(resp *http.Response, body []byte) (Decision, error) {
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	default:
+		return Decision{}, fmt.Errorf("unexpected status %s", resp.Status)
+	}
 	var a struct {
 		Allowed      *bool  `json:"allowed"`
 		ID           string `json:"id"`

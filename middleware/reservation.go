@@ -1,12 +1,10 @@
 package middleware
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -133,31 +131,12 @@ func (r *Reservation) Cancel() {
 
 // claim makes a call about a reservation. The error is an *InvalidError where it is refused for good.
 func (c *Client) claim(ctx context.Context, path string, body, into any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("encode the claim: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(text))
-	if err != nil {
-		return fmt.Errorf("encode the claim: %w", err)
-	}
-	c.setHeader(req.Header, &Check{})
-	if c.options.Propagate != nil {
-		c.options.Propagate(ctx, req.Header)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrAway, err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch status := resp.StatusCode; {
+	resp, answer, err := c.post(ctx, path, body, &Check{})
+	switch {
+	case errors.As(err, new(*InvalidError)):
+		return err
 	case err != nil:
-	case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
-		return &InvalidError{Status: status, Detail: detail(answer)}
-	case status != http.StatusOK:
+	case resp.StatusCode != http.StatusOK:
 		err = fmt.Errorf("status %s", resp.Status)
 	case into != nil:
 		err = json.Unmarshal(answer, into)
