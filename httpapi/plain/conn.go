@@ -31,11 +31,9 @@ func (l patientListener) Accept() (net.Conn, error) {
 
 // watched notes that its client has sent all that it will: fasthttp takes that for the end of a body, also of one
 // that has been cut short. And it fails where what a client sends is no header, or one that cannot end, for whose end
-// fasthttp would wait. It sets a deadline when it reads or writes, and leaves one that is less than slack earlier:
-// fasthttp sets four for each request, which is 3 % of a check.
+// fasthttp would wait.
 type watched struct {
 	net.Conn
-	read, write due
 
 	ended  bool
 	first  []byte // that were read, up to len(preface)
@@ -53,21 +51,6 @@ type headerCheck struct {
 	lines  int  // that have ended
 	length int  // of the line so far
 	last   byte
-}
-
-// due is a deadline that was asked for, and the one in force.
-type due struct{ asked, set time.Time }
-
-// slack is how much earlier than asked for a connection may time out: a part of all timeouts.
-const slack = 500 * time.Millisecond
-
-// put sets the deadline that was asked for, if it has to be.
-func (d *due) put(set func(time.Time) error) error {
-	if d.asked.Equal(d.set) || !d.asked.IsZero() && !d.asked.Before(d.set) && d.asked.Sub(d.set) <= slack {
-		return nil
-	}
-	d.set = d.asked
-	return set(d.set)
 }
 
 // badHeader is why no header will end, as the detail of the refusal.
@@ -88,39 +71,10 @@ func (b badHeader) Error() string { return string(b) }
 // NetConn returns the connection below, as that of tls.Conn does.
 func (c *watched) NetConn() net.Conn { return c.Conn }
 
-// SetReadDeadline implements net.Conn.
-func (c *watched) SetReadDeadline(t time.Time) error {
-	c.read.asked = t
-	return nil
-}
-
-// SetWriteDeadline implements net.Conn.
-func (c *watched) SetWriteDeadline(t time.Time) error {
-	c.write.asked = t
-	return nil
-}
-
-// SetDeadline implements net.Conn.
-func (c *watched) SetDeadline(t time.Time) error {
-	c.read.asked, c.write.asked = t, t
-	return nil
-}
-
-// Write implements net.Conn.
-func (c *watched) Write(b []byte) (int, error) {
-	if err := c.write.put(c.Conn.SetWriteDeadline); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(b)
-}
-
 // Read implements net.Conn.
 func (c *watched) Read(b []byte) (int, error) {
 	if c.wrong != nil {
 		return 0, c.wrong
-	}
-	if err := c.read.put(c.Conn.SetReadDeadline); err != nil {
-		return 0, err
 	}
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF //nolint:errorlint // as it is
