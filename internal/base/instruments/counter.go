@@ -3,9 +3,6 @@ package instruments
 import (
 	"iter"
 	"maps"
-	"math/bits"
-	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -41,7 +38,7 @@ func Of[L comparable](m *Maker, name, unit, help string, set func(L) attribute.S
 	counter, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
 	m.register(name, err, counter, func(o metric.Observer) {
 		for _, s := range *c.series.Load() {
-			o.ObserveInt64(counter, s.sum(), s.attributes)
+			o.ObserveInt64(counter, s.n.Load(), s.attributes)
 		}
 	})
 	return c
@@ -53,14 +50,14 @@ func (c *CounterOf[L]) Add(l L, n int64) {
 	if !ok {
 		s = c.create(l)
 	}
-	s.shards[rand.Uint32()&s.mask].n.Add(n)
+	s.n.Add(n)
 }
 
 // All is what was counted under each combination of labels until now.
 func (c *CounterOf[L]) All() iter.Seq2[L, int64] {
 	return func(yield func(L, int64) bool) {
 		for l, s := range *c.series.Load() {
-			if !yield(l, s.sum()) {
+			if !yield(l, s.n.Load()) {
 				return
 			}
 		}
@@ -74,32 +71,14 @@ func (c *CounterOf[L]) create(l L) *series {
 	if s, ok := next[l]; ok {
 		return s
 	}
-	shards := 1 << bits.Len(uint(min(runtime.GOMAXPROCS(0), mostShards)-1))
-	s := &series{attributes: metric.WithAttributeSet(c.set(l)), shards: make([]shard, shards), mask: uint32(shards - 1)}
+	s := &series{attributes: metric.WithAttributeSet(c.set(l))}
 	next[l] = s
 	c.series.Store(&next)
 	return s
 }
 
-// series is the count of one combination of labels, in parts, so that processors do not wait for each other.
+// series is the count of one combination of labels.
 type series struct {
 	attributes metric.MeasurementOption
-	shards     []shard
-	mask       uint32
-}
-
-// shard fills a cache line.
-type shard struct {
-	n atomic.Int64
-	_ [56]byte
-}
-
-// mostShards are enough that few processors meet in one.
-const mostShards = 8
-
-func (s *series) sum() (n int64) {
-	for i := range s.shards {
-		n += s.shards[i].n.Load()
-	}
-	return n
+	n          atomic.Int64
 }
