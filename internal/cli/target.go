@@ -204,13 +204,9 @@ func (t *tlsFiles) flags(f *pflag.FlagSet) {
 func (t *tlsFiles) config() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.ca != "" {
-		pem, err := files.Read(t.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: read certificates: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file: %s holds no PEM certificate", t.ca)
+		var err error
+		if c.RootCAs, err = files.Authorities(t.ca); err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
 		}
 	}
 	if t.cert == "" && t.key == "" {
@@ -219,7 +215,7 @@ func (t *tlsFiles) config() (*tls.Config, error) {
 	if t.cert == "" || t.key == "" {
 		return nil, errors.New("--cert-file and --key-file go together")
 	}
-	pair, err := tls.LoadX509KeyPair(t.cert, t.key)
+	pair, err := files.Pair(t.cert, t.key)
 	if err != nil {
 		return nil, fmt.Errorf("--cert-file, --key-file: %w", err)
 	}

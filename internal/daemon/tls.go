@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
@@ -26,7 +24,7 @@ func readServerTLS(listener, certFile, keyFile, clientCAFile string) (*tls.Confi
 	if certFile == "" {
 		return nil, nil
 	}
-	cert, err := readPair(certFile, keyFile)
+	cert, err := files.Pair(certFile, keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s listener's certificate: %w", listener, err)
 	}
@@ -34,7 +32,7 @@ func readServerTLS(listener, certFile, keyFile, clientCAFile string) (*tls.Confi
 	if clientCAFile == "" {
 		return c, nil
 	}
-	if c.ClientCAs, err = readPool(clientCAFile); err != nil {
+	if c.ClientCAs, err = files.Authorities(clientCAFile); err != nil {
 		return nil, err
 	}
 	c.ClientAuth = tls.VerifyClientCertIfGiven // a bearer token does as well, where tokens are configured
@@ -49,11 +47,10 @@ func clientTLS(t *region.TLS) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CAFile != "" {
-		pool, err := readPool(t.CAFile)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = files.Authorities(t.CAFile); err != nil {
 			return nil, err
 		}
-		c.RootCAs = pool
 	}
 	if t.CertFile != "" {
 		p := &clientPair{certFile: t.CertFile, keyFile: t.KeyFile}
@@ -97,38 +94,9 @@ type clientPair struct {
 }
 
 func (p *clientPair) read() error {
-	cert, err := readPair(p.certFile, p.keyFile)
+	cert, err := files.Pair(p.certFile, p.keyFile)
 	if err == nil {
 		p.good.Store(&cert)
 	}
 	return err
-}
-
-// readPair is tls.LoadX509KeyPair.
-func readPair(certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := files.Read(certFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	key, err := files.Read(keyFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		err = fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
-	}
-	return pair, err
-}
-
-func readPool(file string) (*x509.CertPool, error) {
-	pem, err := files.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("read certificates: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New(file + " holds no PEM certificate")
-	}
-	return pool, nil
 }

@@ -2,6 +2,8 @@
 package files
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"os"
@@ -35,4 +37,34 @@ func Read(name string) ([]byte, error) {
 		}
 	}
 	return content, err
+}
+
+// Pair is tls.LoadX509KeyPair.
+func Pair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := Read(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := Read(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		err = fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, err
+}
+
+// Authorities reads the certificates of a PEM file.
+func Authorities(file string) (*x509.CertPool, error) {
+	pem, err := Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("read certificates: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	return pool, nil
 }
