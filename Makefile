@@ -34,7 +34,7 @@ TAGS := chaos,chaoslong,compose
 # Debian installs servers in root's PATH.
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
-.PHONY: help serve build release image man test foreign screenshot check lines paths mutants chaos chaos-long sim sim-strict accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
+.PHONY: help serve build release image man test race foreign screenshot check lines paths mutants chaos chaos-long sim sim-strict accuracy bench compare fuzz fmt tools clean compose-keys compose-images compose-test compose-clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,25 +64,29 @@ man: ## write man pages and completions into bin/man
 	mkdir -p bin/man
 	go test -count=1 -run 'TestManPages$$' ./cmd/regiond -man $(CURDIR)/bin/man
 
-# The program's packages run under the race detector; what judges them in test/ does not
-# need it and is faster without, and so do the longest
-# worlds, which take four times as long with it: make chaos-long runs them so. make check vets,
-# so that need not be done twice; nothing here needs a debugger's data. Many tests wait for servers, so
-# three packages run at a time on two processors.
-TESTFLAGS := -p 3 -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 15m
-WITHOUTRACE := ^TestLongWorld
+# Without the race detector, and so with one build of everything: with it all dependencies would be compiled twice, and
+# tests take several times the processor time. make race runs the same tests of the program under it. make check vets, so
+# that need not be done twice; nothing here needs a debugger's data, nor do the programs that tests build. Many tests wait
+# for servers, so three packages run at a time on two processors.
+TESTFLAGS := -p 3 -vet=off -shuffle=on -count=1 -timeout 15m
+test race: export GOFLAGS := $(GOFLAGS) -ldflags=-w
 # A gateway that lacks processor time for as long as its timeout fails open (docs/gateways.md). So what load on a
 # gateway does is tested where nothing else runs: by make foreign.
-ALONE       := ^TestUnderLoad
+ALONE := ^TestUnderLoad
 test: ## install what the tests need, then run the tests of the program
 	scripts/test-deps
 	@failed=; for m in $(MODULES); do \
-		echo "go test -C $$m -race $(TESTFLAGS) (all but test/)"; \
-		CGO_ENABLED=1 go test -C $$m -race $(TESTFLAGS) -skip '$(WITHOUTRACE)|$(ALONE)' $$(go list -C $$m ./... | grep -v '^github.com/regiond/regiond/test/') || failed=yes; \
-	done; \
-	echo "go test $(TESTFLAGS) ./test/..."; go test $(TESTFLAGS) ./test/... || failed=yes; \
-	echo "go test $(TESTFLAGS) -run '$(WITHOUTRACE)'"; go test $(TESTFLAGS) -run '$(WITHOUTRACE)' ./internal/daemon ./region/loans || failed=yes; \
-	test -z "$$failed"
+		echo "go test -C $$m $(TESTFLAGS) ./..."; go test -C $$m $(TESTFLAGS) -skip '$(ALONE)' ./... || failed=yes; \
+	done; test -z "$$failed"
+
+# What judges the program in test/ does not need the race detector; the longest worlds take four times as long with it,
+# and make chaos-long runs them so.
+LONG := ^TestLongWorld
+race: ## run the tests of the program's packages under the race detector
+	scripts/test-deps
+	@failed=; for m in $(MODULES); do echo "go test -C $$m -race $(TESTFLAGS) (all but test/)"; \
+		CGO_ENABLED=1 go test -C $$m -race $(TESTFLAGS) -skip '$(LONG)|$(ALONE)' $$(go list -C $$m ./... | grep -v '^github.com/regiond/regiond/test/') || failed=yes; \
+	done; test -z "$$failed"
 
 foreign: $(NFPM) $(CYCLONEDX) ## check deploy/, docker-compose.multi.yml, packages and rate limit files with other programs, and gateways under load
 	scripts/test-deps foreign
@@ -121,7 +125,7 @@ chaos: ## three regions under faults, in real processes; needs Linux, root and /
 
 chaos-long: ## every fault at three durations, then faults at random for CHAOSTIME (10m)
 	scripts/test-deps
-	CGO_ENABLED=1 go test -race $(TESTFLAGS) -run '$(WITHOUTRACE)' ./internal/daemon
+	CGO_ENABLED=1 go test -race $(TESTFLAGS) -run '$(LONG)' ./internal/daemon
 	mkdir -p "$(CHAOSREPORT)" && rm -f "$(CHAOSREPORT)"/Test*
 	CHAOSLONG=1 CHAOSTIME=$(CHAOSTIME) CHAOSREPORT="$(CHAOSREPORT)" \
 		go test -tags chaos,chaoslong -p 1 -count=1 -timeout 0 -v ./test/chaos/...; \

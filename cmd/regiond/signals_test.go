@@ -23,13 +23,14 @@ import (
 
 	"github.com/regiond/regiond/internal/cli"
 	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/gateway"
 	"github.com/regiond/regiond/test/leaks"
 )
 
 // TestSignals runs the built program, because signals and exit codes belong to a
 // process.
 func TestSignals(t *testing.T) {
-	binary := built(t)
+	binary := gateway.Build(t, "../..")
 	for _, part := range []struct {
 		name string
 		test func(t *testing.T, binary string)
@@ -48,16 +49,6 @@ func TestSignals(t *testing.T) {
 			part.test(t, binary)
 		})
 	}
-}
-
-// built is the program as a file.
-func built(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "regiond")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build regiond: %v\n%s", err, out)
-	}
-	return binary
 }
 
 // TestSignalAtTheBanner: who reads that regiond is serving may stop it at once,
