@@ -147,10 +147,13 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	if d.bounds, err = newBoundWatch(d); err != nil {
 		return nil, err
 	}
-	d.overrides = overrides.New(overrides.Options{
+	if d.overrides, err = overrides.New(overrides.Options{
 		Region: d.options.Region, Eval: stateOf.Eval, TimeUS: d.timeUS, Now: time.Now,
 		Topology: func() *region.Topology { return d.config.Load().topology }, Logger: d.log.With("component", "overrides"),
-	})
+		Meter: d.telemetry.Meter("overrides"),
+	}); err != nil {
+		return nil, err
+	}
 	var seal *limiter.Seal
 	seal, d.shareSeal = newSeal(c, stateOf.Eval)
 	if d.limiter, err = limiter.New(limiter.Options{

@@ -119,13 +119,21 @@ func keepOverrides(t *testing.T, s *Store) {
 		Region: "a", Eval: s.Eval, TimeUS: func() int64 { return 1 }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Topology: func() *region.Topology { return &region.Topology{Policies: []quota.Policy{{Name: "p"}}} },
 	}
+	open := func() *overrides.Overlay {
+		t.Helper()
+		v, err := overrides.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 	tenants := []string{"a", "b", "c", "d"}
 	for _, tenant := range tenants {
-		if _, err := overrides.New(o).Edit(context.Background(), quota.Edit{Override: quota.Override{Tenant: tenant, Policy: "p"}}); err != nil {
+		if _, err := open().Edit(context.Background(), quota.Edit{Override: quota.Override{Tenant: tenant, Policy: "p"}}); err != nil {
 			t.Errorf("override of %s: %v", tenant, err)
 		}
 	}
-	reader := overrides.New(o)
+	reader := open()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	done := make(chan error, 1)

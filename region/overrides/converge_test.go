@@ -70,10 +70,13 @@ func regionOf(process int) int { return process / perRegion }
 func (m *mesh) start(i int) {
 	name := fmt.Sprint("region-", regionOf(i))
 	top := &region.Topology{Policies: []quota.Policy{{Name: "p", Limits: []quota.Limit{{Name: "l", Units: 1000, Window: time.Minute}}}}, Tenants: region.Tenants{Default: &quota.Tenant{Policy: "p"}}}
-	v := New(Options{
+	v, err := New(Options{
 		Region: name, TimeUS: func() int64 { return m.now.UnixMicro() }, Now: func() time.Time { return m.now },
 		Topology: func() *region.Topology { return top }, Logger: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		m.Fatal(err)
+	}
 	v.keeper, v.shared = m.stores[regionOf(i)], m.stores[regionOf(i)]
 	v.loaded.Store(false)
 	v.Connect(Peers{

@@ -45,17 +45,20 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			r.Regions = v.everywhere(ctx, r.Before, kept)
 			return r, nil
 		}
+		if known == nil && v.table.full(false) {
+			return quota.Edited{}, &quota.Invalid{Fault: quota.FaultInput, Fields: []quota.FieldError{{Detail: errFull.Error()}}}
+		}
 		var replaced quota.OverrideVersion
 		if known != nil {
 			replaced = known.Version
 		}
 		next.Version = replaced.Next(v.o.TimeUS(), v.o.Region)
 		text := string(next.AppendText(nil))
-		swapped, err := v.keeper.swap(ctx, next.Tenant, kept, text, true)
+		swapped, err := v.keeper.swap(ctx, true, replacement{next.Tenant, kept, text})
 		if err != nil {
 			return quota.Edited{}, fmt.Errorf("keep the override: %w", err)
 		}
-		if !swapped {
+		if !swapped[0] {
 			continue
 		}
 		v.table.fold(&next)

@@ -34,3 +34,6 @@ func Load(ctx context.Context, v *Overlay) {
 		f.step(ctx)
 	}
 }
+
+// AnswerBytes are those of the answers of a process in a second.
+const AnswerBytes = answerBytes

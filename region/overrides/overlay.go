@@ -10,13 +10,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
-// Options are what New needs. All but Eval are required.
+// Options are what New needs. All but Eval and Meter are required.
 type Options struct {
 	Region string // our own
 	// Eval asks the region's Redis; nil keeps overrides in this process alone.
@@ -27,6 +30,7 @@ type Options struct {
 	// Topology is in force now. It says what an edit may set.
 	Topology func() *region.Topology
 	Logger   *slog.Logger
+	Meter    metric.Meter // nil: nobody reads the instruments
 }
 
 // Overlay has the overrides of all tenants, as this process knows them. Safe for concurrent use.
@@ -37,10 +41,12 @@ type Overlay struct {
 	table  table
 
 	loaded atomic.Bool
-	asked  sync.Map     // tenants that were found to have none, until all are loaded
+	asked  sync.Map     // tenants that were found to have none, until all are loaded: at most maxAsked
+	asks   atomic.Int64 // tenants put into asked
 	failed atomic.Int64 // when reading one failed last, ns by Now; 0: never
 	faults *loglimit.Rate
 	away   loglimit.Fault
+	noRoom *instruments.Counter
 
 	peers *Peers // nil without other regions
 	inbox chan received
@@ -55,12 +61,16 @@ const (
 	// firstRead bounds the look-up for a decision whose tenant is not known yet, and firstRest is for how long none is tried after
 	// one has failed.
 	firstRead, firstRest = 20 * time.Millisecond, 250 * time.Millisecond
+	// maxAsked bounds the tenants that are remembered to have none before all are loaded.
+	maxAsked = 100_000
+	// scanTime is for how long Run reads at once, about, so that what is received does not wait.
+	scanTime = 20 * time.Millisecond
 	// readTimeout bounds one question of Run to Redis.
 	readTimeout = time.Second
 )
 
 // New returns an Overlay that knows no override yet; Run reads them.
-func New(o Options) *Overlay {
+func New(o Options) (*Overlay, error) {
 	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute)}
 	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
 	v.inbox, v.waits.all = make(chan received, maxInbox), map[*editWaits]struct{}{}
@@ -69,7 +79,14 @@ func New(o Options) *Overlay {
 		v.keeper = v.shared
 	}
 	v.loaded.Store(o.Eval == nil)
-	return v
+	i := instruments.On(o.Meter)
+	gauge := func(name, unit, help string, n *atomic.Int64) {
+		i.Gauge(name, unit, help, func(observe instruments.Observe) { observe(float64(n.Load())) })
+	}
+	gauge("regiond.overrides", "{override}", "Overrides that are known, those that ended in the last 30 days among them.", &v.table.size)
+	gauge("regiond.overrides.size", "By", "Memory that they take, about.", &v.table.bytes)
+	v.noRoom = i.Counter("regiond.overrides.refused", "{override}", "Overrides of other regions for which there was no room.")
+	return v, i.Err()
 }
 
 // Of implements limiter.Overrides.
@@ -98,7 +115,7 @@ func (v *Overlay) first(ctx context.Context, tenant string) (*quota.Override, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstRead)
 	defer cancel()
-	text, err := v.keeper.read(ctx, tenant)
+	texts, err := v.keeper.read(ctx, tenant)
 	if err != nil {
 		v.failed.Store(v.o.Now().UnixNano())
 		if unread.Err = fmt.Errorf("read the override of a tenant: %w", err); ctx.Err() != nil {
@@ -106,9 +123,12 @@ func (v *Overlay) first(ctx context.Context, tenant string) (*quota.Override, er
 		}
 		return nil, unread
 	}
-	if o := v.parse(tenant, text); o != nil {
+	if o := v.parse(tenant, texts[0]); o != nil {
 		v.table.fold(o)
 		return v.table.get(tenant), nil
+	}
+	if v.asks.Add(1)%maxAsked == 0 { // it may take for ever to load all
+		v.asked.Clear()
 	}
 	v.asked.Store(tenant, nil)
 	return nil, nil //nolint:nilnil // there is none
@@ -144,14 +164,20 @@ func (v *Overlay) Known(tenant string) bool { return v.table.get(tenant) != nil 
 
 // current is the newest override that is known of a tenant, nil for none, and the text that is kept.
 func (v *Overlay) current(ctx context.Context, tenant string) (o *quota.Override, kept string, err error) {
-	if kept, err = v.keeper.read(ctx, tenant); err != nil {
+	texts, err := v.keeper.read(ctx, tenant)
+	if err != nil {
 		return nil, "", fmt.Errorf("read the override: %w", err)
 	}
-	o = v.parse(tenant, kept)
+	return v.newest(tenant, texts[0]), texts[0], nil
+}
+
+// newest is the newer of what this process knows of a tenant and what is kept, nil for none.
+func (v *Overlay) newest(tenant, kept string) *quota.Override {
+	o := v.parse(tenant, kept)
 	if known := v.table.get(tenant); known != nil && (o == nil || known.Version.Compare(o.Version) > 0) {
-		o = known // redis has lost it
+		return known // redis has lost it
 	}
-	return o, kept, nil
+	return o
 }
 
 // holds reports whether a text of the keeper is this version of its tenant's override.
@@ -211,6 +237,9 @@ func (v *Overlay) Run(ctx context.Context) error {
 	f := follower{Overlay: v, at: -1}
 	for {
 		wait := time.NewTimer(f.step(ctx))
+		for n := len(f.inbox); n > 0; n-- { // also while there is more to read
+			f.handle(ctx, <-f.inbox)
+		}
 		for waits := true; waits; {
 			select {
 			case <-ctx.Done():
@@ -234,13 +263,17 @@ type follower struct {
 	left    int   // of those that have to be read soon
 	scanned time.Time
 
-	advertised, askedAt time.Time // when r was published, and d, last
+	advertised, askedAt time.Time // when r was published, and d, or d was of no use, last
+
+	budget   int // bytes of answers that are left since budgetAt
+	budgetAt time.Time
+	answered place // where the last answer ended
 }
 
 // step does what is due, and returns after which time to call it again.
 func (f *follower) step(ctx context.Context) (wait time.Duration) {
 	err := f.follow(ctx)
-	for began := f.o.Now(); err == nil && f.left > 0 && f.o.Now().Sub(began) < followEvery; f.left-- {
+	for began := f.o.Now(); err == nil && f.left > 0 && f.o.Now().Sub(began) < scanTime; f.left-- {
 		if err = f.scan(ctx); err != nil {
 			break
 		}
@@ -283,11 +316,11 @@ func (f *follower) follow(ctx context.Context) error {
 		return nil
 	}
 	for _, tenant := range tenants {
-		text, err := f.keeper.read(ctx, tenant)
+		texts, err := f.keeper.read(ctx, tenant)
 		if err != nil {
 			return err
 		}
-		if o := f.parse(tenant, text); o != nil {
+		if o := f.parse(tenant, texts[0]); o != nil {
 			f.table.fold(o)
 		}
 	}
@@ -298,15 +331,14 @@ func (f *follower) follow(ctx context.Context) error {
 // scan compares one slice with what is kept of it. Each side gets what the other has newer: a Redis that lost data has it
 // again, but for reasons and names. What ended long ago is forgotten on both.
 func (f *follower) scan(ctx context.Context) error {
-	slice, nowUS, texts := f.slice, f.o.TimeUS(), map[string]string{}
+	slice, nowUS := f.slice, f.o.TimeUS()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if f.shared != nil {
-		if err := f.shared.scan(ctx, slice, func(tenant, text string) { texts[tenant] = text }); err != nil {
-			return fmt.Errorf("read overrides: %w", err)
-		}
-	}
 	f.slice = (f.slice + 1) % sliceCount
+	texts, err := f.kept(ctx, slice)
+	if err != nil {
+		return err
+	}
 	for tenant, text := range texts {
 		if o := f.parse(tenant, text); o != nil && !o.Forgotten(nowUS) {
 			f.table.fold(o)
@@ -315,32 +347,46 @@ func (f *follower) scan(ctx context.Context) error {
 	if !f.loaded.Load() { // there is nothing here that redis has not
 		return nil
 	}
-	for _, o := range f.table.of(slice) {
-		if err := f.settle(ctx, o, texts[o.Tenant], nowUS); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.settle(ctx, f.table.of(slice), texts, nowUS)
 }
 
-// settle has the keeper keep an override as this process knows it, or both forget it. text is what the keeper has.
-func (f *follower) settle(ctx context.Context, o *quota.Override, text string, nowUS int64) (err error) {
-	switch {
-	case o.Forgotten(nowUS):
-		if f.shared == nil {
-			text, err = f.keeper.read(ctx, o.Tenant)
+// kept reads what the keeper has of a slice.
+func (v *Overlay) kept(ctx context.Context, slice int) (texts map[string]string, err error) {
+	texts = map[string]string{}
+	if v.shared != nil {
+		err = v.shared.scan(ctx, slice, func(tenant, text string) { texts[tenant] = text })
+	} else {
+		for _, o := range v.table.of(slice) {
+			all, _ := v.keeper.read(ctx, o.Tenant) // that of memory never fails
+			texts[o.Tenant] = all[0]
 		}
-		if err == nil {
-			_, err = f.keeper.swap(ctx, o.Tenant, text, "", false)
-		}
-		if err == nil {
-			f.table.forget(o)
-		}
-	case f.shared != nil && !holds(text, o):
-		_, err = f.keeper.swap(ctx, o.Tenant, text, string(o.AppendText(nil)), false)
 	}
 	if err != nil {
-		return fmt.Errorf("keep an override: %w", err)
+		return nil, fmt.Errorf("read overrides: %w", err)
+	}
+	return texts, nil
+}
+
+// settle has the keeper keep overrides of one slice as this process knows them, or both forget them. texts are what the keeper has.
+func (f *follower) settle(ctx context.Context, all []*quota.Override, texts map[string]string, nowUS int64) error {
+	var changes []replacement
+	var ended []*quota.Override
+	for _, o := range all {
+		switch text := texts[o.Tenant]; {
+		case o.Forgotten(nowUS):
+			changes, ended = append(changes, replacement{o.Tenant, text, ""}), append(ended, o)
+		case !holds(text, o):
+			changes = append(changes, replacement{o.Tenant, text, string(o.AppendText(nil))})
+			if f.left == 0 && text == "" { // redis has lost data: the rest is compared soon
+				f.left = sliceCount
+			}
+		}
+	}
+	if _, err := f.keeper.swap(ctx, false, changes...); err != nil {
+		return fmt.Errorf("keep overrides: %w", err)
+	}
+	for _, o := range ended {
+		f.table.forget(o)
 	}
 	return nil
 }

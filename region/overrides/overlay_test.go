@@ -57,12 +57,20 @@ type process struct {
 
 func newProcess(t testing.TB, ask overrides.Eval) *process {
 	t.Helper()
+	return newProcessOf(t, "eu", ask)
+}
+
+func newProcessOf(t testing.TB, name string, ask overrides.Eval) *process {
+	t.Helper()
 	p, top := &process{}, topology(t, file)
 	p.nowUS.Store(1_700_000_000_000_000)
-	p.Overlay = overrides.New(overrides.Options{
-		Region: "eu", Eval: ask, TimeUS: p.nowUS.Load, Now: time.Now, Topology: func() *region.Topology { return top },
+	var err error
+	if p.Overlay, err = overrides.New(overrides.Options{
+		Region: name, Eval: ask, TimeUS: p.nowUS.Load, Now: time.Now, Topology: func() *region.Topology { return top },
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	return p
 }
 

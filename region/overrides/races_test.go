@@ -18,12 +18,23 @@ import (
 func alone(t *testing.T, s *regionStore, nowUS int64) *follower {
 	t.Helper()
 	top := &region.Topology{Policies: []quota.Policy{{Name: "p", Limits: []quota.Limit{{Name: "l", Units: 1000, Window: time.Minute}}}}, Tenants: region.Tenants{Default: &quota.Tenant{Policy: "p"}}}
-	v := New(Options{
+	v, err := New(Options{
 		Region: "eu", TimeUS: func() int64 { return nowUS }, Now: func() time.Time { return time.UnixMicro(nowUS) },
 		Topology: func() *region.Topology { return top }, Logger: slog.New(slog.DiscardHandler),
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	v.keeper, v.shared = s, s
 	return &follower{Overlay: v, at: -1}
+}
+
+// mergeOne has a process take one override of another region in.
+func (f *follower) mergeOne(ctx context.Context, from string, o *quota.Override) error {
+	a := &arrival{Override: o, text: string(o.AppendText(nil))}
+	f.loaded.Store(true)
+	f.merge(ctx, quota.Process{Region: from}, []*arrival{a})
+	return a.err
 }
 
 func l(tenant string, units int64) quota.Override {
@@ -63,7 +74,7 @@ func TestLargestCounter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.merge(t.Context(), quota.Process{Region: "zz"}, o, text); errors.Is(err, errAhead) != (wallUS > nowUS+maxAhead.Microseconds()) {
+			if err := f.mergeOne(t.Context(), "zz", o); errors.Is(err, errAhead) != (wallUS > nowUS+maxAhead.Microseconds()) {
 				t.Errorf("a version of %d is merged with %v", wallUS, err)
 			}
 		}
@@ -75,7 +86,7 @@ func TestLargestCounter(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%q: %v", here.texts["a"], err)
 			}
-			if err := peer.merge(t.Context(), quota.Process{Region: "eu"}, o, here.texts["a"]); err != nil {
+			if err := peer.mergeOne(t.Context(), "eu", o); err != nil {
 				t.Errorf("the peer refuses %q: %v", here.texts["a"], err)
 			}
 			if got := peer.table.get("a").Describe(); got != fmt.Sprint("l ", units) {
@@ -135,11 +146,11 @@ func TestEditedWhileForgotten(t *testing.T) {
 	p := alone(t, s, nowUS+quota.OverrideKept.Microseconds()+1)
 	p.loaded.Store(true)
 	p.table.fold(old.table.get("a"))
-	tombstone, text := p.table.get("a"), s.texts["a"]
+	tombstone, text := p.table.get("a"), map[string]string{"a": s.texts["a"]}
 	if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", 9)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.settle(t.Context(), tombstone, text, p.o.TimeUS()); err != nil {
+	if err := p.settle(t.Context(), []*quota.Override{tombstone}, text, p.o.TimeUS()); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.table.get("a"); got.Describe() != "l 9" || s.texts["a"] == "" {
@@ -158,9 +169,7 @@ func TestAcknowledgedIsKept(t *testing.T) {
 			o.Version = quota.OverrideVersion{Counter: int64(i + 1), WallUS: nowUS, Region: "us"}
 			versions[i] = &o
 		}
-		merge := func(f *follower, o *quota.Override) error {
-			return f.merge(t.Context(), quota.Process{Region: "us"}, o, string(o.AppendText(nil)))
-		}
+		merge := func(f *follower, o *quota.Override) error { return f.mergeOne(t.Context(), "us", o) }
 		if err := merge(p, versions[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -190,18 +199,18 @@ type gated struct {
 	fails bool // to swap
 }
 
-func (g *gated) swap(ctx context.Context, tenant, was, text string, edit bool) (bool, error) {
+func (g *gated) swap(ctx context.Context, edit bool, all ...replacement) ([]bool, error) {
 	if g.fails {
-		return false, errors.New("away")
+		return nil, errors.New("away")
 	}
-	return g.regionStore.swap(ctx, tenant, was, text, edit)
+	return g.regionStore.swap(ctx, edit, all...)
 }
 
-func (g *gated) read(ctx context.Context, tenant string) (string, error) {
-	text, err := g.regionStore.read(ctx, tenant)
+func (g *gated) read(ctx context.Context, tenants ...string) ([]string, error) {
+	texts, err := g.regionStore.read(ctx, tenants...)
 	if after := g.after; after != nil {
 		g.after = nil
 		after()
 	}
-	return text, err
+	return texts, err
 }

@@ -34,9 +34,12 @@ const (
 	rootEvery = time.Second
 	// editWait is how long an edit waits for other regions that are received.
 	editWait = time.Second
-	// slicesAtOnce bounds the slices of one answer, and lineBytes about the bytes of a payload.
-	slicesAtOnce = 8
-	lineBytes    = 128 << 10
+	// lineBytes is about the bytes of a payload at most, and answerBytes those of a process's answers in rootEvery: a million
+	// overrides travel in half a minute, and no edit waits behind many.
+	lineBytes   = 128 << 10
+	answerBytes = 4 << 20
+	// fullEvery is how often a process asks at most that has no room for more: it may lack for long what others have.
+	fullEvery = time.Minute
 	// maxInbox bounds the payloads of others that wait for Run.
 	maxInbox = 256
 	// maxAhead is how far ahead of this region's clock the time of a version may be. Whatever a peer claims, no version is the
@@ -177,12 +180,20 @@ func (v *Overlay) everywhere(ctx context.Context, o *quota.Override, kept string
 	return v.publish(ctx, o, kept)
 }
 
+// arrival is an override of another region.
+type arrival struct {
+	*quota.Override
+	text string
+	err  error // why it is not kept here
+}
+
 // handle carries out a payload.
 func (f *follower) handle(ctx context.Context, r received) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var acks strings.Builder
-	var asked [sliceCount]uint64
+	var arrivals [sliceCount][]*arrival
+	count := 0
+	var theirs [sliceCount]uint64
 	asks := false
 	for line := range strings.Lines(string(r.payload)) {
 		kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -190,16 +201,13 @@ func (f *follower) handle(ctx context.Context, r received) {
 		case "o":
 			tenant, text, _ := strings.Cut(rest, " ")
 			o, err := quota.ParseOverride(tenant, text)
-			if err == nil {
-				err = f.merge(ctx, r.from, o, text)
+			if err != nil {
+				f.refused(r.from, err)
+				continue
 			}
-			switch {
-			case err == nil:
-				fmt.Fprintf(&acks, "a %x\n", versionHash(o))
-			case !errors.Is(err, errNewer):
-				f.faults.Warn(f.o.Logger, f.o.Now(), "merge", "an override of another region was not taken in; it comes again",
-					"region", r.from.Region, "error", err)
-			}
+			slice := sliceOf(tenant)
+			arrivals[slice] = append(arrivals[slice], &arrival{Override: o, text: text})
+			count++
 		case "a":
 			f.acknowledged(r.from.Region, rest)
 		case "r":
@@ -210,63 +218,122 @@ func (f *follower) handle(ctx context.Context, r received) {
 			var digest uint64
 			_, err := fmt.Sscanf(rest, "%d %d %x", &boot, &slice, &digest)
 			if err == nil && boot == f.peers.Self.Boot && slice >= 0 && slice < sliceCount {
-				asked[slice], asks = digest, true
+				theirs[slice], asks = digest, true
 			}
 		}
 	}
-	if acks.Len() > 0 {
-		f.peers.Send([]byte(acks.String()))
+	for _, all := range arrivals {
+		if len(all) > 0 && f.merge(ctx, r.from, all) && count > 1 {
+			f.askedAt = f.o.Now() // an answer, to whomever, in place of one to us
+		}
+		for _, a := range all {
+			switch {
+			case a.err == nil && count == 1: // of an edit
+				f.peers.Send(fmt.Appendf(nil, "a %x\n", versionHash(a.Override)))
+			case a.err != nil:
+				f.refused(r.from, a.err)
+			}
+		}
 	}
 	if asks {
-		f.answer(ctx, &asked)
+		f.answer(ctx, &theirs)
 	}
 }
 
 var (
-	errNewer = errors.New("a newer version is in force here")
+	errNewer   = errors.New("a newer version is in force here")
+	errLoading = errors.New("this process has not read all overrides yet")
+	errFull    = fmt.Errorf("there is no room for it: the overrides that this region has, with those deleted in the last %d days, take %d MiB of each process",
+		quota.OverrideKept/(24*time.Hour), newBytes>>20)
 	errAhead = fmt.Errorf("its version is more than %v ahead of this region's clock: compare the clocks of the regions' redis", maxAhead)
 )
 
-// merge takes an override of another region in, and returns nil once it is kept here.
-func (f *follower) merge(ctx context.Context, from quota.Process, o *quota.Override, text string) error {
-	switch nowUS := f.o.TimeUS(); {
-	case o.Version.WallUS-nowUS > maxAhead.Microseconds():
-		return errAhead
-	case o.Forgotten(nowUS):
-		return nil
+// refused takes note of an override of another region that is not kept here.
+func (f *follower) refused(from quota.Process, err error) {
+	switch {
+	case errors.Is(err, errNewer), errors.Is(err, errLoading): // the next r heals it
+		return
+	case errors.Is(err, errFull):
+		f.noRoom.Add(1)
 	}
-	for range editAttempts {
-		known, kept, err := f.current(ctx, o.Tenant)
-		if err != nil {
-			return err
+	f.faults.Warn(f.o.Logger, f.o.Now(), "merge", "an override of another region was not taken in; it comes again",
+		"region", from.Region, "error", err)
+}
+
+// merge takes overrides of another region in, all of one slice, and sets err of each: nil once it is kept here. It reports whether
+// any is new here.
+func (f *follower) merge(ctx context.Context, from quota.Process, all []*arrival) (changed bool) {
+	var left []*arrival
+	for _, a := range all {
+		switch nowUS := f.o.TimeUS(); {
+		case a.Version.WallUS-nowUS > maxAhead.Microseconds():
+			a.err = errAhead
+		case !a.Forgotten(nowUS):
+			left = append(left, a)
 		}
-		order := -1
-		if known != nil {
-			order = known.Version.Compare(o.Version)
-		}
-		f.table.fold(o)
-		switch {
-		case order > 0:
-			return errNewer
-		case order == 0 && holds(kept, o):
-			return nil
-		case order < 0 && known.InForce(f.o.TimeUS()) && known.Version.Counter >= o.Version.Counter:
-			f.o.Logger.Warn("two regions edited one override at the same time: the larger version holds", "tenant", o.Tenant,
-				"version", o.Version.String(), "region", from.Region, "instead_of", known.Version.String(), "lost", known.Describe())
-		}
-		swapped, err := f.keeper.swap(ctx, o.Tenant, kept, text, false)
-		if err != nil {
-			return fmt.Errorf("keep the override: %w", err)
-		}
-		if !swapped {
-			continue
-		}
-		if f.shared != nil {
-			return f.shared.announce(ctx, o.Tenant)
-		}
-		return nil
 	}
-	return ErrContended
+	for attempt := 0; len(left) > 0; attempt++ {
+		err := ErrContended
+		var kept []string
+		if attempt < editAttempts {
+			kept, err = f.keeper.read(ctx, tenants(left)...)
+		}
+		var changes []replacement
+		var changing []*arrival
+		for i, a := range left {
+			if a.err = err; err == nil && f.takes(from, a, kept[i], &changed) {
+				changes, changing = append(changes, replacement{a.Tenant, kept[i], a.text}), append(changing, a)
+			}
+		}
+		swapped, err := f.keeper.swap(ctx, false, changes...)
+		left = left[:0]
+		for i, a := range changing {
+			switch {
+			case err != nil:
+				a.err = fmt.Errorf("keep the override: %w", err)
+			case !swapped[i]: // a sibling came between, or another of all
+				left = append(left, a)
+			case f.shared != nil && len(all) == 1: // siblings receive many as this process does
+				a.err = f.shared.announce(ctx, a.Tenant)
+			}
+		}
+	}
+	return changed
+}
+
+func tenants(all []*arrival) (names []string) {
+	for _, a := range all {
+		names = append(names, a.Tenant)
+	}
+	return names
+}
+
+// takes has this process know an override of another region, if there is none as new, and reports whether the keeper is to keep it,
+// which has the text kept.
+func (f *follower) takes(from quota.Process, a *arrival, kept string, changed *bool) bool {
+	known, order := f.newest(a.Tenant, kept), -1
+	if known != nil {
+		order = known.Version.Compare(a.Version)
+	}
+	switch {
+	case known == nil && !f.loaded.Load(): // how many there are is not known
+		a.err = errLoading
+		return false
+	case f.table.full(known != nil):
+		a.err = errFull
+		return false
+	case f.table.fold(a.Override):
+		*changed = true
+	}
+	switch {
+	case order > 0:
+		a.err = errNewer
+		return false
+	case order < 0 && known.InForce(f.o.TimeUS()) && known.Version.Counter >= a.Version.Counter:
+		f.o.Logger.Warn("two regions edited one override at the same time: the larger version holds", "tenant", a.Tenant,
+			"version", a.Version.String(), "region", from.Region, "instead_of", known.Version.String(), "lost", known.Describe())
+	}
+	return !holds(kept, a.Override)
 }
 
 func (f *follower) acknowledged(region, text string) {
@@ -294,8 +361,11 @@ func (f *follower) advertise() {
 
 // ask asks another process, whose root is given, for what it has that we lack.
 func (f *follower) ask(from quota.Process, theirs string) {
-	now, digests := f.o.Now(), f.table.digests()
-	if !f.loaded.Load() || now.Sub(f.askedAt) < rootEvery || theirs == strconv.FormatUint(root(&digests), 16) {
+	now, digests, every := f.o.Now(), f.table.digests(), rootEvery
+	if f.table.full(false) { // it may stay different
+		every = fullEvery
+	}
+	if !f.loaded.Load() || now.Sub(f.askedAt) < every || theirs == strconv.FormatUint(root(&digests), 16) {
 		return
 	}
 	f.askedAt = now
@@ -306,9 +376,18 @@ func (f *follower) ask(from quota.Process, theirs string) {
 	f.peers.Send(b.Bytes())
 }
 
-// answer publishes what slices hold whose digest is another one.
+// place is behind an override of a slice in the order of tenants; "" is before the first.
+type place struct {
+	slice int
+	after string
+}
+
+// answer publishes what slices hold whose digest is another one, as far as answerBytes allow, beginning where the last answer ended.
 func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
-	digests, left := f.table.digests(), slicesAtOnce
+	if now := f.o.Now(); now.Sub(f.budgetAt) >= rootEvery {
+		f.budget, f.budgetAt = answerBytes, now
+	}
+	digests := f.table.digests()
 	var b bytes.Buffer
 	send := func() {
 		if b.Len() > 0 {
@@ -316,32 +395,34 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 			b.Reset()
 		}
 	}
-	for i := 0; i < sliceCount && left > 0; i++ {
-		slice := (f.slice + i) % sliceCount // another order each time, so that one that stays different does not stop the others
-		if digests[slice] == theirs[slice] {
-			continue
-		}
-		left--
-		texts := map[string]string{} // with By and Reason
-		if f.shared != nil {
-			if err := f.shared.scan(ctx, slice, func(tenant, text string) { texts[tenant] = text }); err != nil {
+	defer send()
+	for range sliceCount {
+		at := &f.answered
+		if digests[at.slice] != theirs[at.slice] {
+			texts, err := f.kept(ctx, at.slice) // with By and Reason
+			if err != nil {
 				return
 			}
+			for _, o := range f.table.of(at.slice) {
+				if o.Tenant <= at.after {
+					continue
+				}
+				if f.budget <= 0 {
+					return
+				}
+				text := texts[o.Tenant]
+				if !holds(text, o) {
+					text = string(o.AppendText(nil))
+				}
+				line := overrideLine(o.Tenant, text)
+				at.after, f.budget = o.Tenant, f.budget-len(line)
+				if b.WriteString(line); b.Len() > lineBytes {
+					send()
+				}
+			}
 		}
-		for _, o := range f.table.of(slice) {
-			text := texts[o.Tenant]
-			if f.shared == nil {
-				text, _ = f.keeper.read(ctx, o.Tenant) // that of memory never fails
-			}
-			if !holds(text, o) {
-				text = string(o.AppendText(nil))
-			}
-			if b.WriteString(overrideLine(o.Tenant, text)); b.Len() > lineBytes {
-				send()
-			}
-		}
+		*at = place{slice: (at.slice + 1) % sliceCount}
 	}
-	send()
 }
 
 var _ = [wire.MaxPayload - lineBytes - 4<<10]struct{}{} // a payload has one override more than lineBytes at most

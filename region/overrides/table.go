@@ -21,11 +21,30 @@ func sliceOf(tenant string) int { return int(xxhash.Sum64String(tenant) % sliceC
 // its tenant: a million have to fit into 120 MB. Safe for concurrent use.
 type table struct {
 	size   atomic.Int64
+	bytes  atomic.Int64 // about what they take
 	slices [sliceCount]tableSlice
 
 	mu    sync.RWMutex
 	words []string // of policies, limits and regions; they are few
 	ids   map[string]uint64
+}
+
+const (
+	// maxBytes bounds what the overrides of a process take, about, whoever invents them. Those of more tenants have room in
+	// newBytes, which is two million with short names; the rest is for what those become that are known.
+	maxBytes = 256 << 20
+	newBytes = maxBytes / 4 * 3
+	// entryBytes are what one takes beside its packed form, and wordBytes a word beside itself, twice.
+	entryBytes, wordBytes = 56, 64
+)
+
+// full reports whether there is no room for another override of a tenant, of which one is known or none. What the region's Redis
+// holds is known all the same.
+func (t *table) full(known bool) bool {
+	if known {
+		return t.bytes.Load() >= maxBytes
+	}
+	return t.bytes.Load() >= newBytes
 }
 
 type tableSlice struct {
@@ -139,6 +158,7 @@ func (t *table) id(word string) uint64 {
 			t.ids = map[string]uint64{}
 		}
 		id = uint64(len(t.words))
+		t.bytes.Add(wordBytes + 2*int64(len(word)))
 		t.words, t.ids[strings.Clone(word)] = append(t.words, strings.Clone(word)), id
 	}
 	return id
@@ -165,22 +185,27 @@ func (t *table) get(tenant string) *quota.Override {
 	return t.unpack(packed)
 }
 
-// fold keeps an override if its version is larger than what is known.
-func (t *table) fold(o *quota.Override) {
+// fold keeps an override if its version is larger than what is known, and reports whether it is.
+func (t *table) fold(o *quota.Override) bool {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.find(o.Tenant); !ok {
-		t.size.Add(1)
-	} else {
+	known, ok := s.find(o.Tenant)
+	if ok {
 		before := t.unpack(known)
 		if o.Version.Compare(before.Version) <= 0 {
-			return
+			return false
 		}
 		s.digest ^= versionHash(before)
+	} else {
+		t.size.Add(1)
+		t.bytes.Add(entryBytes)
 	}
 	s.digest ^= versionHash(o)
-	s.put(t.pack(o))
+	packed := t.pack(o)
+	t.bytes.Add(int64(len(packed) - len(known)))
+	s.put(packed)
+	return true
 }
 
 // forget drops an override, but not a newer version of it.
@@ -192,6 +217,7 @@ func (t *table) forget(o *quota.Override) {
 		s.digest ^= versionHash(o)
 		s.drop(o.Tenant)
 		t.size.Add(-1)
+		t.bytes.Add(-entryBytes - int64(len(known)))
 	}
 }
 
