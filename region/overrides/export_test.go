@@ -37,3 +37,6 @@ func Load(ctx context.Context, v *Overlay) {
 
 // AnswerBytes are those of the answers of a process in a second.
 const AnswerBytes = answerBytes
+
+// Bytes are what a process counts its overrides as.
+func Bytes(v *Overlay) int64 { return v.table.bytes.Load() }

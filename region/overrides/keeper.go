@@ -99,9 +99,9 @@ const (
 	logKey       = overridesKey + "log"
 	// logLength is how many edits the log has: of more between two looks at it everything is read again.
 	logLength = 1024
-	// scanStep is how many overrides are scanned at once, and nameStep how many are read or replaced by name: about 0.2 ms of
+	// scanStep is how many overrides are scanned at once, and nameStep how many are read or replaced by name: 0.1 ms to 0.2 ms of
 	// Redis's time.
-	scanStep = 500
+	scanStep = 128
 	nameStep = 64
 )
 

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,18 +62,32 @@ func (b *bus) count(p *process, payload []byte) {
 	b.inASecond = max(b.inASecond, b.since[p])
 }
 
-// slowest is the longest that Redis took for calls of a script since the statistics were reset: its p99.9, since the very longest are
-// those that lost their processor to another process.
+// slowest is the p99 of the times that Redis took for calls of scripts since the statistics were reset: the very longest are those that
+// lost their processor to another process.
 func slowest(t *testing.T, s *redisserver.Server) time.Duration {
 	t.Helper()
 	text, err := s.Client().Info(t.Context(), "latencystats").Result()
-	found := regexp.MustCompile(`(?m)^latency_percentiles_usec_eval(?:sha)?:.*p99\.9=([\d.]+)`).FindStringSubmatch(text)
+	found := regexp.MustCompile(`(?m)^latency_percentiles_usec_eval(?:sha)?:.*p99=([\d.]+)`).FindStringSubmatch(text)
 	if err != nil || found == nil {
 		t.Fatalf("no times of scripts: %v\n%s", err, text)
 	}
 	us, _ := strconv.ParseFloat(found[1], 64)
 	t.Logf("%s", found[0])
 	return time.Duration(us * 1000)
+}
+
+// processorTime is what a Redis has used of processors since it started.
+func processorTime(t *testing.T, s *redisserver.Server) (all time.Duration) {
+	t.Helper()
+	text, err := s.Client().Info(t.Context(), "cpu").Result()
+	for _, m := range regexp.MustCompile(`(?m)^used_cpu_(?:user|sys):([\d.]+)`).FindAllStringSubmatch(text, -1) {
+		seconds, _ := strconv.ParseFloat(m[1], 64)
+		all += time.Duration(seconds * 1e9)
+	}
+	if err != nil || all == 0 {
+		t.Fatalf("no processor time: %v\n%s", err, text)
+	}
+	return all
 }
 
 // TestMany: a process reads all overrides of its Redis, in commands of less than a millisecond and little memory; and a region whose
@@ -90,6 +105,13 @@ func TestMany(t *testing.T) {
 	for _, s := range []*redisserver.Server{full, empty} {
 		if err := s.Client().ConfigSet(t.Context(), "latency-tracking-info-percentiles", "50 99 99.9").Err(); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if measured != "" { // on a busy machine the times are of others, without
+		for _, s := range []*redisserver.Server{full, empty} {
+			if err := syscall.Setpriority(syscall.PRIO_PROCESS, s.Pid(), -19); err != nil {
+				t.Log("the longest times may be those of other processes:", err)
+			}
 		}
 	}
 	pipe, size := full.Client().Pipeline(), 0
@@ -119,14 +141,28 @@ func TestMany(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 
+	cpu := func() (own, server time.Duration) {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano()), processorTime(t, full)
+	}
+
 	giver := newProcess(t, eval(full.Client()))
 	reset()
 	before, began := heap(), time.Now()
+	own, server := cpu()
 	overrides.Load(t.Context(), giver.Overlay)
 	loaded, took := giver.Size(), time.Since(began)
+	ownThen, serverThen := cpu()
 	mb := float64(heap()-before) / 1e6
 	longest := slowest(t, full)
-	t.Logf("%d overrides loaded in %v; they take %.1f MB; the longest script took %v", loaded, took.Round(time.Millisecond), mb, longest)
+	t.Logf("%d overrides loaded in %v (processor: %v, of Redis %v); they take %.1f MB; the longest script took %v",
+		loaded, took.Round(time.Millisecond), ownThen-own, serverThen-server, mb, longest)
+	if about := float64(overrides.Bytes(giver.Overlay)) / 1e6; measured != "" && (about < mb*0.8 || about > mb*1.25) {
+		t.Errorf("it counts them as %.1f MB", about)
+	}
 	if loaded != int64(n) {
 		t.Errorf("%d of %d overrides are known", loaded, n)
 	}

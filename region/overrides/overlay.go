@@ -63,8 +63,10 @@ const (
 	firstRead, firstRest = 20 * time.Millisecond, 250 * time.Millisecond
 	// maxAsked bounds the tenants that are remembered to have none before all are loaded.
 	maxAsked = 100_000
-	// scanTime is for how long Run reads at once, about, so that what is received does not wait.
-	scanTime = 20 * time.Millisecond
+	// scanTime is for how long Run reads at once, about, so that what is received does not wait, and scansAtOnce are the slices that
+	// it reads at the same time.
+	scanTime    = 20 * time.Millisecond
+	scansAtOnce = 4
 	// readTimeout bounds one question of Run to Redis.
 	readTimeout = time.Second
 )
@@ -263,7 +265,7 @@ type follower struct {
 	left    int   // of those that have to be read soon
 	scanned time.Time
 
-	advertised, askedAt time.Time // when r was published, and d, or d was of no use, last
+	advertised, askedAt time.Time // when r was published, and d, last
 
 	budget   int // bytes of answers that are left since budgetAt
 	budgetAt time.Time
@@ -273,9 +275,10 @@ type follower struct {
 // step does what is due, and returns after which time to call it again.
 func (f *follower) step(ctx context.Context) (wait time.Duration) {
 	err := f.follow(ctx)
-	for began := f.o.Now(); err == nil && f.left > 0 && f.o.Now().Sub(began) < scanTime; f.left-- {
-		if err = f.scan(ctx); err != nil {
-			break
+	for began := f.o.Now(); err == nil && f.left > 0 && f.o.Now().Sub(began) < scanTime; {
+		n := min(f.left, scansAtOnce)
+		if err = f.scan(ctx, n); err == nil {
+			f.left -= n
 		}
 	}
 	now := f.o.Now()
@@ -285,7 +288,7 @@ func (f *follower) step(ctx context.Context) (wait time.Duration) {
 	}
 	if err == nil && f.left == 0 && now.Sub(f.scanned) >= scanEvery {
 		f.scanned = now
-		err = f.scan(ctx)
+		err = f.scan(ctx, 1)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -328,26 +331,42 @@ func (f *follower) follow(ctx context.Context) error {
 	return nil
 }
 
-// scan compares one slice with what is kept of it. Each side gets what the other has newer: a Redis that lost data has it
-// again, but for reasons and names. What ended long ago is forgotten on both.
-func (f *follower) scan(ctx context.Context) error {
-	slice, nowUS := f.slice, f.o.TimeUS()
+// scan compares the next slices with what is kept of them, n at the same time. Each side gets what the other has newer: a Redis that
+// lost data has it again, but for reasons and names. What ended long ago is forgotten on both.
+func (f *follower) scan(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	f.slice = (f.slice + 1) % sliceCount
-	texts, err := f.kept(ctx, slice)
+	var wg sync.WaitGroup
+	var lost atomic.Bool
+	errs := make([]error, n)
+	for i := range n {
+		slice := (f.slice + i) % sliceCount
+		wg.Go(func() { errs[i] = f.compare(ctx, slice, &lost) })
+	}
+	wg.Wait()
+	f.slice = (f.slice + n) % sliceCount
+	if lost.Load() && f.left == 0 { // all others are compared soon
+		f.left = sliceCount
+	}
+	return errors.Join(errs...)
+}
+
+// compare is scan of one slice. It sets lost where the keeper has not what it had.
+func (v *Overlay) compare(ctx context.Context, slice int, lost *atomic.Bool) error {
+	nowUS := v.o.TimeUS()
+	texts, err := v.kept(ctx, slice)
 	if err != nil {
 		return err
 	}
 	for tenant, text := range texts {
-		if o := f.parse(tenant, text); o != nil && !o.Forgotten(nowUS) {
-			f.table.fold(o)
+		if o := v.parse(tenant, text); o != nil && !o.Forgotten(nowUS) {
+			v.table.fold(o)
 		}
 	}
-	if !f.loaded.Load() { // there is nothing here that redis has not
+	if !v.loaded.Load() { // there is nothing here that redis has not
 		return nil
 	}
-	return f.settle(ctx, f.table.of(slice), texts, nowUS)
+	return v.settle(ctx, v.table.of(slice), texts, nowUS, lost)
 }
 
 // kept reads what the keeper has of a slice.
@@ -368,7 +387,7 @@ func (v *Overlay) kept(ctx context.Context, slice int) (texts map[string]string,
 }
 
 // settle has the keeper keep overrides of one slice as this process knows them, or both forget them. texts are what the keeper has.
-func (f *follower) settle(ctx context.Context, all []*quota.Override, texts map[string]string, nowUS int64) error {
+func (v *Overlay) settle(ctx context.Context, all []*quota.Override, texts map[string]string, nowUS int64, lost *atomic.Bool) error {
 	var changes []replacement
 	var ended []*quota.Override
 	for _, o := range all {
@@ -377,16 +396,16 @@ func (f *follower) settle(ctx context.Context, all []*quota.Override, texts map[
 			changes, ended = append(changes, replacement{o.Tenant, text, ""}), append(ended, o)
 		case !holds(text, o):
 			changes = append(changes, replacement{o.Tenant, text, string(o.AppendText(nil))})
-			if f.left == 0 && text == "" { // redis has lost data: the rest is compared soon
-				f.left = sliceCount
+			if text == "" {
+				lost.Store(true)
 			}
 		}
 	}
-	if _, err := f.keeper.swap(ctx, false, changes...); err != nil {
+	if _, err := v.keeper.swap(ctx, false, changes...); err != nil {
 		return fmt.Errorf("keep overrides: %w", err)
 	}
 	for _, o := range ended {
-		f.table.forget(o)
+		v.table.forget(o)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func TestEditedWhileForgotten(t *testing.T) {
 	if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", 9)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.settle(t.Context(), []*quota.Override{tombstone}, text, p.o.TimeUS()); err != nil {
+	if err := p.settle(t.Context(), []*quota.Override{tombstone}, text, p.o.TimeUS(), new(atomic.Bool)); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.table.get("a"); got.Describe() != "l 9" || s.texts["a"] == "" {

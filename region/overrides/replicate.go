@@ -35,9 +35,11 @@ const (
 	// editWait is how long an edit waits for other regions that are received.
 	editWait = time.Second
 	// lineBytes is about the bytes of a payload at most, and answerBytes those of a process's answers in rootEvery: a million
-	// overrides travel in half a minute, and no edit waits behind many.
+	// overrides travel in less than a minute, and no edit waits behind many.
 	lineBytes   = 128 << 10
 	answerBytes = 4 << 20
+	// answerRest is how long after the last part of an answer that was of use a process asks, at least.
+	answerRest = rootEvery / 4
 	// fullEvery is how often a process asks at most that has no room for more: it may lack for long what others have.
 	fullEvery = time.Minute
 	// maxInbox bounds the payloads of others that wait for Run.
@@ -224,7 +226,7 @@ func (f *follower) handle(ctx context.Context, r received) {
 	}
 	for _, all := range arrivals {
 		if len(all) > 0 && f.merge(ctx, r.from, all) && count > 1 {
-			f.askedAt = f.o.Now() // an answer, to whomever, in place of one to us
+			f.askedAt = f.o.Now().Add(answerRest - rootEvery) // an answer to any process is one to all
 		}
 		for _, a := range all {
 			switch {

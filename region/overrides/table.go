@@ -35,7 +35,7 @@ const (
 	maxBytes = 256 << 20
 	newBytes = maxBytes / 4 * 3
 	// entryBytes are what one takes beside its packed form, and wordBytes a word beside itself, twice.
-	entryBytes, wordBytes = 56, 64
+	entryBytes, wordBytes = 70, 64
 )
 
 // full reports whether there is no room for another override of a tenant, of which one is known or none. What the region's Redis
