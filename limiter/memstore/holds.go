@@ -387,7 +387,7 @@ func (u *call) noteGauges() {
 			continue
 		}
 		if c.Generation == 0 {
-			c.add(l, u.now, 0)
+			c.add(l, u.period(i), u.now, 0)
 		}
 		g.Sequence = max(g.Sequence+1, u.now)
 		c.gauge = g
@@ -399,7 +399,11 @@ func (u *call) noteGauges() {
 func (u *call) keepCounter(n, key int) {
 	e := u.counters[n]
 	until := e.Value.(*usageCounter).gauge.UntilUS + store.HoldsMargin.Microseconds()
-	u.keep(u.names[n], e, max(u.Plan.Keys[key].TTL.Microseconds(), e.Ends-u.now, until-u.now))
+	lasts := u.Plan.Keys[key].TTL.Microseconds()
+	if c := e.Value.(*usageCounter); c.EndsUS > 0 {
+		lasts += max(0, c.EndsUS-u.now)
+	}
+	u.keep(u.names[n], e, max(lasts, e.Ends-u.now, until-u.now))
 }
 
 // held is how many units open holds have.

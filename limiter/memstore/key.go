@@ -304,12 +304,51 @@ func (k *keyState) merge(part int64) {
 // redisstore/lua/usage_counters.lua. Earlier buckets are not kept, since nobody reads them back.
 type usageCounter struct {
 	quota.Counter
+	past  quota.PeriodUnits // of a limit with a calendar, the period before the newest in which anything was used
 	gauge quota.Gauge
 }
 
-// add charges units at TIME. A clock that falls by less than a bucket is waited
+// of is the counter of a period.
+func (t *usageCounter) of(now *quota.PeriodUnits) quota.Counter {
+	c := quota.Counter{Generation: t.Generation, Bucket: now.Number, EndsUS: now.End}
+	switch now.Number {
+	case t.Bucket:
+		c.Units = t.Units
+	case t.past.Number:
+		c.Units = t.past.Units
+	}
+	return c
+}
+
+// addPeriod charges units at TIME in the period that counts. A clock that is set back counts in the older of two periods again; one
+// that steps further back has its periods counted anew.
+func (t *usageCounter) addPeriod(now *quota.PeriodUnits, time, units int64) {
+	switch {
+	case t.Generation == 0:
+		t.Generation, t.Bucket = time, now.Number
+	case now.Number > t.Bucket:
+		t.past = quota.PeriodUnits{Number: t.Bucket, End: t.EndsUS, Units: t.Units}
+		t.Bucket, t.Units = now.Number, 0
+	case now.Number < t.past.Number:
+		t.Counter, t.past = quota.Counter{Generation: t.Generation + 1, Bucket: now.Number}, quota.PeriodUnits{}
+	case now.Number < t.Bucket:
+		if now.Number > t.past.Number {
+			t.past = quota.PeriodUnits{Number: now.Number}
+		}
+		t.past.End = now.End
+		t.past.Add(units)
+		return
+	}
+	t.EndsUS, t.Units = now.End, min(t.Units+units, quota.MaxCounter)
+}
+
+// add charges units at TIME, in the period now of a limit with a calendar. A clock that falls by less than a bucket is waited
 // out in the newest; one that steps further back has its buckets counted anew.
-func (t *usageCounter) add(l *quota.Limit, time, units int64) {
+func (t *usageCounter) add(l *quota.Limit, now *quota.PeriodUnits, time, units int64) {
+	if now != nil {
+		t.addPeriod(now, time, units)
+		return
+	}
 	bucket := time / l.WindowUS()
 	switch {
 	case t.Generation == 0:

@@ -239,7 +239,21 @@ func (u *call) decide() store.Verdict {
 	v := store.Verdict{Outcome: store.Admitted, StoreUS: u.now, Limits: make([]store.LimitVerdict, len(u.Plan.Limits))}
 	if u.lost() {
 		v.Outcome = store.Lost
+		n := 0
+		for i, l := range u.Plan.Limits {
+			if l.Scope == quota.ScopeGlobal {
+				v.Limits[i].Counter = u.counters[n].Value.(*usageCounter).Counter
+				n++
+			}
+		}
+		return v
+	}
+	if u.elsewhen() {
+		v.Outcome = store.Elsewhen
 		u.counted(v.Limits)
+		for i := range v.Limits {
+			v.Limits[i].Gauge = quota.Gauge{}
+		}
 		return v
 	}
 	switch u.Op {
@@ -346,6 +360,31 @@ func (u *call) lost() bool {
 	return lost
 }
 
+// elsewhen reports whether a ceiling is for another period than counts.
+func (u *call) elsewhen() bool {
+	n := 0
+	for i, l := range u.Plan.Limits {
+		if u.Periods == nil || l.Scope != quota.ScopeGlobal || l.Calendar == nil {
+			continue
+		}
+		k := u.keys[u.Plan.KeyOf[i]]
+		if named := u.Periods[n]; named != 0 && named != k.periodsNow.Count(k.older).Number {
+			return true
+		}
+		n++
+	}
+	return false
+}
+
+// period is the one that counts for a limit with a calendar; nil for any other.
+func (u *call) period(i int) *quota.PeriodUnits {
+	if u.Plan.Limits[i].Calendar == nil {
+		return nil
+	}
+	k := &u.keys[u.Plan.KeyOf[i]]
+	return k.periodsNow.Count(k.older)
+}
+
 // counted puts what the counters hold into the verdicts of their limits.
 func (u *call) counted(limits []store.LimitVerdict) {
 	n := 0
@@ -353,6 +392,9 @@ func (u *call) counted(limits []store.LimitVerdict) {
 		if l.Scope == quota.ScopeGlobal && u.counters != nil {
 			c := u.counters[n].Value.(*usageCounter)
 			limits[i].Counter, limits[i].Gauge = c.Counter, c.gauge
+			if now := u.period(i); now != nil {
+				limits[i].Counter = c.of(now)
+			}
 			n++
 		}
 	}
@@ -610,7 +652,7 @@ func (u *call) charge() bool {
 			key := u.Plan.KeyOf[i]
 			c := u.counters[n].Value.(*usageCounter)
 			if charged, held := u.Share(key); charged > 0 || held > 0 && c.Generation == 0 {
-				c.add(l, u.now, charged)
+				c.add(l, u.period(i), u.now, charged)
 				u.keepCounter(n, key)
 			}
 			n++

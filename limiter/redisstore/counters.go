@@ -105,7 +105,15 @@ func parseGauge(hash map[string]string) (g quota.Gauge, ok bool) {
 // parseBuckets reads a hash that lua/usage_counters.lua describes; nil for what we cannot have written. An earlier bucket
 // without units is left out.
 func parseBuckets(hash map[string]string) []quota.Counter {
-	var newest, earlier quota.Counter
+	var newest, earlier, past quota.Counter
+	if text, calendar := hash["p"]; calendar {
+		delete(hash, "p")
+		r := readText(text)
+		newest.EndsUS = r.number()
+		if past = (quota.Counter{Bucket: r.number(), EndsUS: r.number(), Units: min(r.number(), quota.MaxCounter)}); r.bad || len(r.parts) > 0 || newest.EndsUS == 0 {
+			return nil
+		}
+	}
 	for field, value := range hash {
 		units, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || units < 0 {
@@ -132,6 +140,9 @@ func parseBuckets(hash map[string]string) []quota.Counter {
 	switch {
 	case newest.Generation == 0:
 		return nil
+	case past.Units > 0:
+		past.Generation = newest.Generation
+		return []quota.Counter{past, newest}
 	case earlier.Units == 0:
 		return []quota.Counter{newest}
 	}

@@ -57,6 +57,9 @@ func recordText(a *store.Admission, us int64) string {
 		fmt.Fprintf(&b, " %d 0 %d", l.Remaining, l.ResetUS)
 		if limit := a.Plan.Limits[i]; limit.Scope == quota.ScopeGlobal {
 			b.WriteString(" 0 0 0 0")
+			if limit.Calendar != nil {
+				fmt.Fprintf(&b, " %d", l.Counter.EndsUS)
+			}
 			if limit.MaxOvershoot > 0 {
 				fmt.Fprintf(&b, " %d", a.Ceilings[i])
 			}
@@ -75,8 +78,8 @@ func recordText(a *store.Admission, us int64) string {
 //
 //	" |0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
 //
-// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded, in capitals where its
-// key takes holds.
+// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded | 'p' global and 'q' bounded with
+// periods, in capitals where its key takes holds.
 const limitsMark = " |"
 
 func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
@@ -102,6 +105,9 @@ func kindOf(l *quota.Limit, bounds bool) byte {
 	case l.MaxOvershoot == 0 || !bounds:
 		kind = 'g'
 	}
+	if l.Calendar != nil && kind != 'r' {
+		kind = map[byte]byte{'g': 'p', 'b': 'q'}[kind]
+	}
 	if l.Holds() {
 		kind -= 'a' - 'A'
 	}
@@ -109,6 +115,10 @@ func kindOf(l *quota.Limit, bounds bool) byte {
 }
 
 func lowerKind(kind byte) byte { return kind | ('a' - 'A') }
+
+// hasPeriods and hasBound are what a kind says of a limit.
+func hasPeriods(kind byte) bool { return lowerKind(kind) == 'p' || lowerKind(kind) == 'q' }
+func hasBound(kind byte) bool   { return lowerKind(kind) == 'b' || lowerKind(kind) == 'q' }
 
 // fingerprint is what decides whether a call repeats another, and what its record is to say of its limits.
 func fingerprint(c *store.Call) string {
@@ -155,7 +165,7 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 		return errReply
 	}
 	for i := range kinds {
-		if lowerKind(kinds[i]) == 'b' {
+		if hasBound(kinds[i]) {
 			a.Ceilings[i] = min(a.Ceilings[i], was.Limits[i].Bounded)
 		}
 	}
@@ -169,7 +179,7 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 // parseLimit reads a word of appendLimits. A limit that is in force still is that one.
 func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling int64, kind byte, ok bool) {
 	parts := strings.Split(word, ":")
-	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgbRGB", parts[5]) {
+	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQ", parts[5]) {
 		return 0, nil, 0, 0, false
 	}
 	var n [4]int64

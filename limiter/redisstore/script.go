@@ -202,6 +202,13 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 		args = append(args, &known.Generation, &known.Bucket, &known.Units)
 		n++
 	}
+	for n := range c.Plan.GlobalPeriods {
+		if c.Periods == nil {
+			args = append(args, 0)
+		} else {
+			args = append(args, &c.Periods[n])
+		}
+	}
 	if c.Op == store.OpLoans {
 		args = appendLoans(args, c.Loans)
 	}
@@ -336,8 +343,13 @@ func (r *reader) atLeast(least int64) (n int64) {
 	return n
 }
 
-func (r *reader) counter() quota.Counter {
-	return quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
+// counter reads one of a limit of a kind.
+func (r *reader) counter(kind byte) quota.Counter {
+	c := quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
+	if hasPeriods(kind) {
+		c.EndsUS = r.number()
+	}
+	return c
 }
 
 // parseVerdict reads the reply to a call. The slice that v had for its limits is used again.
@@ -350,16 +362,16 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 		}
 	}
 	switch outcome := r.text(); outcome {
-	case "a", "d", "l", "s":
+	case "a", "d", "l", "w", "s":
 		v.Outcome = outcome[0]
 		parseLimits(r, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
 		switch {
 		case v.Outcome == store.Settled:
 			v.Hold = parseSettled(r, c)
-		case c.Op == store.OpReserve && v.Outcome != store.Lost:
+		case c.Op == store.OpReserve && !v.Undecided():
 			v.Hold = parseHeld(r, c.Cost)
 		}
-		if v.Outcome != store.Lost {
+		if !v.Undecided() {
 			parseGauges(r, c, v, false)
 		}
 	case "n":
@@ -403,7 +415,7 @@ func parseGauges(r *reader, c *store.Call, v *store.Verdict, counters bool) {
 		}
 		l := &v.Limits[i]
 		if counters {
-			l.Counter = r.counter()
+			l.Counter = r.counter(kindOf(limit, c.Bounds != nil))
 		}
 		l.Gauge = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
 	}
@@ -422,7 +434,7 @@ func parseAdmission(r *reader, c *store.Call, v *store.Verdict) {
 		l, kind := &v.Limits[i], kindOf(limit, c.Bounds != nil)
 		*l = store.LimitVerdict{Remaining: r.number(), ResetUS: limit.WindowUS()}
 		if kind != 'r' {
-			l.Counter = r.counter()
+			l.Counter = r.counter(kind)
 		}
 		if kind == 'b' {
 			l.Bounded = r.number()
@@ -434,7 +446,7 @@ func parseAdmission(r *reader, c *store.Call, v *store.Verdict) {
 func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 	v.Limits = slices.Grow(v.Limits, n)[:n]
 	clear(v.Limits)
-	lost := v.Outcome == store.Lost // the counters alone
+	lost := v.Undecided() // the counters alone
 	for i := range v.Limits {
 		l, kind := &v.Limits[i], kind(i)
 		if !lost {
@@ -444,8 +456,8 @@ func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 			if !lost {
 				l.Over = r.number()
 			}
-			l.Counter = r.counter()
-			if kind == 'b' && !lost {
+			l.Counter = r.counter(kind)
+			if hasBound(kind) && !lost {
 				l.Bounded = r.number()
 			}
 		}

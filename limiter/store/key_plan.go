@@ -15,16 +15,17 @@ import (
 // each is asked of. Requests of one policy for which the same limits apply have
 // the same key plan. Immutable, shared between goroutines.
 type KeyPlan struct {
-	Keys    []PlannedKey
-	Limits  []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
-	Order   []int          // order[i] is the place of limits[i] among the limits given
-	KeyOf   []int          // KeyOf[i] is the place of the key that limits[i] is counted under
-	Global  int            // how many of the limits are global
-	Bounded int            // how many of those have a bound
-	Holding int            // how many of the keys take holds
-	Periods bool           // some key has periods
-	mostTTL time.Duration  // TTL
-	Wire    []any          // the plan's ARGV, see redisstore/lua/decide.lua
+	Keys          []PlannedKey
+	Limits        []*quota.Limit // flattened in the order of keys: the order of ceilings and verdicts
+	Order         []int          // order[i] is the place of limits[i] among the limits given
+	KeyOf         []int          // KeyOf[i] is the place of the key that limits[i] is counted under
+	Global        int            // how many of the limits are global
+	Bounded       int            // how many of those have a bound
+	Holding       int            // how many of the keys take holds
+	Periods       bool           // some key has periods
+	GlobalPeriods int            // how many of the global limits have
+	mostTTL       time.Duration  // TTL
+	Wire          []any          // the plan's ARGV, see redisstore/lua/decide.lua
 
 	Capacities []int64 // of limits: the ceilings where no other region has a part in it
 }
@@ -165,6 +166,9 @@ func (s *KeyPlan) flatten() {
 				continue
 			}
 			s.Global++
+			if l.Calendar != nil {
+				s.GlobalPeriods++
+			}
 			mark := "-"
 			if l.MaxOvershoot > 0 {
 				s.Bounded++

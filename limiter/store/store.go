@@ -63,6 +63,9 @@ type Call struct {
 	// (quota.Ceiling). With a store that does not hold it any more the outcome is Lost. nil
 	// rests on nothing.
 	Known []quota.Counter
+	// Periods has one entry for each global limit of the plan with a calendar, in the plan's order: the number of the period that its
+	// ceiling is for, 0 for any. If the store's TIME lies in another, which only it can know, the outcome is Elsewhen. nil is 0 for all.
+	Periods []int64
 	// Bounds has one entry for each bounded limit of the plan, in the plan's order: what holds
 	// is the lower of the ceiling and of what the bound leaves, see LimitVerdict.Bounded. nil means that no
 	// bound holds. With bounds there are Counters, which name the loans.
@@ -130,6 +133,7 @@ const (
 	Replayed = 'm' // an earlier admission, given again
 	Reused   = 'x' // the idempotency key came with another request before
 	Lost     = 'l' // the store lost what a ceiling rests on; nothing was charged
+	Elsewhen = 'w' // a ceiling is for another period than counts; nothing was charged
 	Settled  = 's' // of OpSettle; Replayed has the Verdict.Hold of the first
 	Gone     = 'g' // of OpSettle: too late, nothing was charged; of OpExtend: the reservation is not open
 	Taken    = 't' // of OpReserve: another reservation has the ID; nothing was charged
@@ -149,6 +153,10 @@ type Verdict struct {
 	// Err is why this call alone could not be decided; nothing of it was charged.
 	Err error
 }
+
+// Undecided reports whether the call was not carried out, since its ceilings are not those of the store: Lost or Elsewhen. Only counters
+// are set, and the call is to be made again with ceilings that follow from them.
+func (v *Verdict) Undecided() bool { return v.Outcome == Lost || v.Outcome == Elsewhen }
 
 // HoldVerdict is what a Verdict says of a reservation.
 type HoldVerdict struct {
@@ -190,8 +198,9 @@ type LimitVerdict struct {
 	// those that are to be returned: what it has of the bound, less what it lent, more what it
 	// borrowed.
 	Bounded int64
-	// Counter is what the store has counted of a global limit, zero for nothing. In
-	// an admission that is replayed it is as old as that. It alone is set of what is Lost.
+	// Counter is what the store has counted of a global limit, zero for nothing. Of one with a calendar it is that of the period
+	// that counts, whose number and end it has even if it has no generation; of what is Lost, that of the newest. In
+	// an admission that is replayed it is as old as that. It alone is set of what is Undecided.
 	Counter quota.Counter
 	// Gauge is what peers have to know of the holds under a global limit, zero where an admission is replayed. It is beside the
 	// counter, and changes with it at once.

@@ -249,8 +249,9 @@ func (r *Region) extend(time int64, q Question) Answer {
 			s := State{}
 			if a.Limit.Scope == quota.ScopeGlobal {
 				if a.Limit.Holds() {
-					r.note(totals[0], time, a.Limit, r.set(p.Name))
-					s.Counter, s.Gauge = r.totals[totals[0]], r.gauges[totals[0]]
+					now := r.period(p, a.Limit, time)
+					r.note(totals[0], time, a.Limit, r.set(p.Name), now)
+					s.Counter, s.Gauge = r.count(totals[0], time, a.Limit, 0, false, now), r.gauges[totals[0]]
 				}
 				totals = totals[1:]
 			}
@@ -262,7 +263,7 @@ func (r *Region) extend(time int64, q Question) Answer {
 
 // note has the gauge of a limit say what is held of a set and until when. Each change has its TIME as number, or the
 // next if that is larger, and a limit that nothing was charged to gets a counter of nothing.
-func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set) {
+func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set, period quota.PeriodUnits) {
 	was := r.gauges[name]
 	now := quota.Gauge{Sequence: was.Sequence}
 	if left := s.ends(time); left > 0 { // else some may wait to be removed
@@ -271,8 +272,8 @@ func (r *Region) note(name quota.CounterKey, time int64, l *quota.Limit, s *set)
 	if now == was {
 		return
 	}
-	if now.Sequence = max(now.Sequence+1, time); r.totals[name] == (quota.Counter{}) {
-		r.count(name, time, l, 0, true)
+	if now.Sequence = max(now.Sequence+1, time); r.count(name, time, l, 0, false, period).Generation == 0 {
+		r.count(name, time, l, 0, true, period)
 	}
 	r.gauges[name] = now
 }

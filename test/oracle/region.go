@@ -107,6 +107,7 @@ type Region struct {
 	partitions map[string]*partition
 	records    map[string]record
 	totals     map[quota.CounterKey]quota.Counter
+	periods    map[quota.CounterKey]periodTotals
 	gauges     map[quota.CounterKey]quota.Gauge
 	sets       map[string]*set
 	// reservations are never forgotten: what is too old is Gone.
@@ -129,7 +130,7 @@ type partition struct {
 // NewRegion returns a region in which nothing was used.
 func NewRegion() *Region {
 	return &Region{
-		partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{}, gauges: map[quota.CounterKey]quota.Gauge{},
+		partitions: map[string]*partition{}, records: map[string]record{}, totals: map[quota.CounterKey]quota.Counter{}, periods: map[quota.CounterKey]periodTotals{}, gauges: map[quota.CounterKey]quota.Gauge{},
 		sets: map[string]*set{}, reservations: map[string]reservation{},
 	}
 }
@@ -203,7 +204,7 @@ func (r *Region) Decide(time int64, q Question) Answer {
 		for _, a := range p.Asks {
 			if charge && a.Limit.Scope == quota.ScopeGlobal {
 				if costs[i] > 0 {
-					r.count(totals[0], time, a.Limit, costs[i], true)
+					r.count(totals[0], time, a.Limit, costs[i], true, r.period(p, a.Limit, time))
 				}
 				totals = totals[1:]
 			}
@@ -233,9 +234,9 @@ func (r *Region) Decide(time int64, q Question) Answer {
 					s.Over = max(0, min(pt.used(time, a), a.Limit.Units)-a.Ceiling+s.Held)
 				}
 				if writes && a.Limit.Holds() {
-					r.note(totals[0], time, a.Limit, set)
+					r.note(totals[0], time, a.Limit, set, r.period(p, a.Limit, time))
 				}
-				s.Counter, s.Gauge = r.count(totals[0], time, a.Limit, 0, false), r.gauges[totals[0]]
+				s.Counter, s.Gauge = r.count(totals[0], time, a.Limit, 0, false, r.period(p, a.Limit, time)), r.gauges[totals[0]]
 				totals = totals[1:]
 			}
 			answer.States = append(answer.States, s)
@@ -288,7 +289,7 @@ func (r *Region) Charge(time int64, q Question) {
 		r.partition(p).charge(time, p, q.Cost)
 		for _, a := range p.Asks {
 			if a.Limit.Scope == quota.ScopeGlobal {
-				r.count(totals[0], time, a.Limit, q.Cost, true)
+				r.count(totals[0], time, a.Limit, q.Cost, true, r.period(p, a.Limit, time))
 				totals = totals[1:]
 			}
 		}

@@ -16,7 +16,8 @@
 --       Behind all keys follow for each with periods number and beginning (µs) of four periods: that before about now, that of
 --       now and two more.
 --   check: plan (from 1) of a check at cost 1 without a fingerprint; then for each '-' and '=' of its plan, in order,
---       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none).
+--       the ceiling, and generation, bucket and units of the counter that it rests on (0 0 0 for none); then for each '-' and '='
+--       with periods the number of the one that the ceiling is for (0 for any).
 --       Of any other: -plan, op 'c' check | 'p' peek | 'r' report | 'f' refund | 'l' loans, cost, fingerprint ('' = none; behind it what
 --       the record says of its limits, see record.go), where cost is
 --       '' the cost under each key, of which some may be equal; of 'h' reserve | 's' settle | 'e' extend, whose cost is its amount,
@@ -24,11 +25,12 @@
 --       where the op needs none); then the same as above; for 'l' then how many arguments follow:
 --       operations, see loans.lua, on the loans of the only limit.
 -- Reply  'nonce TIME', then for each check either an admission by quick.lua: for each limit what remains, and for a global one
---   generation, bucket and units of its counter, and for a bounded one what it may hold under its bound.
+--   generation, bucket and units of its counter, of one with periods when that ends, and for a bounded one what it may hold under its
+--   bound.
 --   Or an outcome and what belongs to it:
 --   'a' admitted, 'd' denied: for each limit what remains, wait (µs until the cost fits, 0 now, -1 not under this ceiling),
 --         reset (µs), and for a global one by how much the ceiling is exceeded, then generation, bucket and units of its
---         counter (0, 0, 0 when there is none), and for a bounded one what it may hold under its bound; for one of a key that
+--         counter (0, 0, 0 when there is none), with periods those of the one that counts and when that ends, and for a bounded one what it may hold under its bound; for one of a key that
 --         takes holds how many units are held. Of a reserve besides: id and TIME when its holds end, or 0 and 1 if there are too
 --         many holds. Last of all come sequence, units and TIME of the gauge (usage_counters.lua) of each global limit whose key
 --         takes holds
@@ -36,17 +38,18 @@
 --   'n' settled before: the last four alone
 --   'k' extended: amount and TIME when the holds end; then of each global limit whose key takes holds its counter and gauge
 --   'g' settled too late, or to be extended and not open; 't' another reservation has the id: nothing was charged
---   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units. Nothing
---         was charged
+--   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units, and with periods
+--         when that ends. Nothing was charged
+--   'w'   the same where a ceiling is for another period than counts
 --   'm'   an earlier admission replayed: one text, its numbers and what its record says of its limits
 --   'o'   one text: what became of operations on loans, see loans.lua
 --   'x'   the idempotency key came with another fingerprint before
 --   'e'   one text: why this check could not be decided; nothing of it was written. AGAIN: it needs the periods about the reply's TIME
 
-local decide, lend, lower, read_bounds, replayed, extend -- of general, once it was called
+local decide, lend, lower, read_bounds, replayed, extend, elsewhen -- of general, once it was called
 
 local function uncommon()
-  if not decide then decide, lend, lower, read_bounds, replayed, extend = general() end
+  if not decide then decide, lend, lower, read_bounds, replayed, extend, elsewhen = general() end
 end
 
 -- read_plan reads the plan at ARGV[p], and returns it and where the next begins.
@@ -78,6 +81,7 @@ local function read_plan(p)
         l.bucket = '' .. floor(TIME / W)
         plan.globals, l.k = plan.globals or {}, k
         plan.globals[#plan.globals + 1], plan.width = l, plan.width + 1
+        if k.kind == 'p' then plan.periods = (plan.periods or 0) + 1 end
       end
     end
     plan[i] = k
@@ -151,6 +155,8 @@ local function run()
         end
       end
     end
+    local named = plan.periods and p
+    p = p + (plan.periods or 0)
     at, of, from, first = first, plan, r, first + plan.width
     if record or hold or op == 'l' then uncommon() end
     if op == 'l' then
@@ -166,7 +172,7 @@ local function run()
       local common = c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at)
       if not (common and quick(at, plan, ceilings, known)) and not (plan.globals and lost(plan, at + #plan, known)) then
         uncommon()
-        decide(plan, at, op, c, costs, plan.globals and ceilings, record, print, hold)
+        if not (named and elsewhen(plan, at, named)) then decide(plan, at, op, c, costs, plan.globals and ceilings, record, print, hold) end
       end
     end
   end

@@ -4,7 +4,7 @@
 local IDEMPOTENCY_US, IDEMPOTENCY_TTL = 60000000, '120000'
 
 local log = { load = load_log, fits = fits_log, left = left_log, reset = reset_log, write = write_log, refund = refund_log, note = note_log }
-local window, level, calendar, held -- made when a plan first asks for them
+local window, level, held -- made when a plan first asks for them
 
 -- kind_of is the kind of a key.
 local function kind_of(k)
@@ -135,6 +135,32 @@ local function extend(hold, plan, first)
   held.extend(hold, plan, first)
 end
 
+-- elsewhen replies to a check of which a ceiling is for another period than counts, and returns whether one is. Nothing was written.
+-- The counters were read. named is the place of the first period that a ceiling is for.
+local function elsewhen(plan, first, named)
+  local other = false
+  for i = 1, #plan do
+    local now = plan[i][1].bucket and counting(KEYS[first + i], plan[i])
+    if now then
+      other = other or ARGV[named] ~= '0' and tonumber(ARGV[named]) ~= now.number
+      named = named + 1
+    end
+  end
+  if not other then return false end
+  r = r + 1
+  replies[r] = 'w'
+  local at = first + #plan
+  for i = 1, #plan do
+    for j = 1, #plan[i] do
+      if plan[i][j].bucket then
+        at = at + 1
+        reply_counter(KEYS[at], plan[i][j], counting(KEYS[first + i], plan[i]))
+      end
+    end
+  end
+  return true
+end
+
 -- refund takes units back from all keys of a check, which then is as a look at what they leave.
 local function refund(plan, first, c, sums)
   local writes = {}
@@ -234,7 +260,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
     for j = 1, charged and plan.globals and #k or 0 do
       if k[j].bucket then
         counter = counter + 1
-        if c > 0 then add_counter(KEYS[counter], k[j], c) end
+        if c > 0 then add_counter(KEYS[counter], k[j], c, counting(KEYS[first + i], k)) end
       end
     end
   end
@@ -261,7 +287,7 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
       if k[j].bucket then
         counter, r = counter + 1, r + 1
         replies[r] = overs[n] or 0
-        reply_counter(KEYS[counter])
+        reply_counter(KEYS[counter], k[j], counting(KEYS[first + i], k))
         if k[j].bound then
           r = r + 1
           replies[r] = k[j].bound.C
@@ -284,4 +310,4 @@ local function decide(plan, first, op, c, costs, ceilings, record, print, hold)
   if sets then held.each_global(plan, first, held.reply_gauge) end -- a record has none: it would be old
 end
 
-return decide, lend, lower, read_bounds, replayed, extend
+return decide, lend, lower, read_bounds, replayed, extend, elsewhen

@@ -235,12 +235,15 @@ local function holds()
   -- note_gauge notes that open holds have so many units of limit l until TIME ends, if its counter does not say so. The sequence
   -- stays with the key, whatever becomes of the holds, and is no less than TIME: a replica that takes over without the newest
   -- changes must not use their numbers again.
-  local function note_gauge(key, l, units, ends)
+  local function note_gauge(key, l, units, ends, now)
     local t = load_counter(key)
     if t and t.earlier then return end -- a string, until the first charge
     local was = t and t.gauge or no_gauge
     if units == was.units and ends == was.ends then return end
-    if not t then
+    if not t and now then
+      add_counter(key, l, 0, now)
+      t = load_counter(key)
+    elseif not t then
       t = { generation = NOW, bucket = l.bucket, units = 0 }
       counters[key] = t
       call('HSET', key, NOW .. ':' .. l.bucket, '0')
@@ -265,18 +268,18 @@ local function holds()
       for j = 1, #plan[i] do
         if plan[i][j].bucket then
           at = at + 1
-          if plan[i].holds then visit(KEYS[at], plan[i][j], plan[i].set) end
+          if plan[i].holds then visit(KEYS[at], plan[i][j], plan[i].set, counting(KEYS[first + i], plan[i])) end
         end
       end
     end
   end
 
   -- note has peers know what is held of a limit.
-  local function note(key, l, h)
+  local function note(key, l, h, now)
     if open(h) > 0 and h.last > h.now then
-      note_gauge(key, l, h.held, h.last - h.offset)
+      note_gauge(key, l, h.held, h.last - h.offset, now)
     else
-      note_gauge(key, l, 0, 0)
+      note_gauge(key, l, 0, 0, now)
     end
   end
 
@@ -313,9 +316,9 @@ local function holds()
     replies[r], replies[r + 1], replies[r + 2] = 'k', record.amount, TIME + hold.ttl
     r = r + 2
     read_plan_sets(plan, first, sets)
-    each_global(plan, first, function(key, l, h)
-      note(key, l, h)
-      reply_counter(key)
+    each_global(plan, first, function(key, l, h, now)
+      note(key, l, h, now)
+      reply_counter(key, l, now)
       reply_gauge(key)
     end)
   end

@@ -1,8 +1,8 @@
--- periods.lua: the kind that counts by periods of a calendar, made when a plan asks for it.
+-- periods.lua: the kind that counts by periods of a calendar.
 --
 --   'number:ends:units:number:ends:units'   the newest period and the older one, 0:0:0 for none: quota.Periods
 
-local function periods()
+local function periods() -- made when a plan asks for it
   local MAX_HELD = 4 * 1099511627776 -- quota.MaxCounter
 
   -- load reads the state at TIME, with a place for what counts then: quota.Periods.At.
@@ -65,4 +65,18 @@ local function periods()
   end
 
   return { load = load, fits = fits, left = left, reset = reset, write = write, refund = refund }
+end
+
+local calendar -- periods(), once a plan has asked for it
+
+-- counting is the period that counts under a key of a plan, nil if it has none.
+local function counting(key, k)
+  if k.kind ~= 'p' then return nil end
+  calendar = calendar or periods()
+  local s = states[key]
+  if not s or s.k ~= k then
+    s = calendar.load(key, k)
+    states[key] = s
+  end
+  return s.counts
 end

@@ -6,6 +6,9 @@
 --   'e'                   those of the one before it, if any
 --   'h'                   'sequence units until' of what open holds have of the limit: quota.Gauge, as peers have to know it
 --
+--   'p'                   'ends number ends units' of a limit with a calendar, whose buckets are periods: when the newest ends, and the one
+--                         before it in which anything was used, 0 for none. TIME counts in either: quota.Periods
+--
 -- Before it was the string 'generation:bucket:units:earlier', which the first charge rewrites.
 --
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
@@ -33,7 +36,7 @@ local function usage_counters()
       if not name then error('GARBAGE in ' .. key, 0) end
       v = { name, units, 'e', earlier == '' and '0' or earlier }
     end
-    local gauge
+    local gauge, periods
     for i = 1, #v, 2 do
       local generation, bucket = match(v[i], '^(%d+):(%d+)$')
       local units
@@ -41,6 +44,10 @@ local function usage_counters()
         local sequence, held, ends = match(v[i + 1], '^(%d+) (%d+) (%d+)$')
         units = whole(held, key)
         gauge = { sequence = whole(sequence, key), units = units, ends = whole(ends, key) }
+      elseif v[i] == 'p' then
+        local ends, number, ended, past = match(v[i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+        units = whole(past, key)
+        periods = { ends = whole(ends, key), past = { number = whole(number, key), ends = whole(ended, key), units = units } }
       else
         units = whole(v[i + 1], key)
         if generation and not t then
@@ -54,6 +61,7 @@ local function usage_counters()
     if #v > 0 and not t then error('GARBAGE in ' .. key, 0) end
     if not is_hash then t.earlier = v[4] end
     if t then t.gauge = gauge end
+    if periods and t then t.ends, t.past = periods.ends, periods.past end
     counters[key] = t
     return t
   end
@@ -77,8 +85,8 @@ local function usage_counters()
     return false
   end
 
-  -- reply adds a counter to the reply.
-  local function reply(key)
+  -- reply adds a counter to the reply. Of a limit with a calendar it is that of the period now, or without one of the newest.
+  local function reply(key, l, now)
     local t = counters[key]
     if t then
       replies[r + 1], replies[r + 2], replies[r + 3] = t.generation, t.bucket, t.units
@@ -86,10 +94,44 @@ local function usage_counters()
       replies[r + 1], replies[r + 2], replies[r + 3] = 0, 0, 0
     end
     r = r + 3
+    if not l or l.k.kind ~= 'p' then return end
+    r = r + 1
+    replies[r] = now and now.ends or t and t.ends or 0
+    if now and not (t and tonumber(t.bucket) == now.number) then
+      replies[r - 2] = now.number
+      replies[r - 1] = t and t.past.number == now.number and t.past.units or 0
+    end
   end
 
-  -- add charges c units to the counter of limit l, which was read.
-  local function add(key, l, c)
+  -- add_period charges c units to the counter of limit l, which was read, in the period now: the one that counts under its key.
+  local function add_period(key, l, c, now)
+    local t = counters[key]
+    local was = t and t.generation .. ':' .. t.bucket
+    t = t or { generation = NOW, bucket = int(now.number), units = 0, past = { number = 0, ends = 0, units = 0 } }
+    local charged, newest = t, tonumber(t.bucket)
+    if now.number > newest then
+      t.past = { number = newest, ends = t.ends, units = t.units }
+      t.bucket, t.units = int(now.number), 0
+    elseif now.number < t.past.number then -- TIME stepped back: its periods are counted anew, see quota.SameKey
+      t.generation, t.bucket, t.units = int(tonumber(t.generation) + 1), int(now.number), 0
+      t.past = { number = 0, ends = 0, units = 0 }
+    elseif now.number < newest then
+      if now.number > t.past.number then t.past = { number = now.number, ends = now.ends, units = 0 } end
+      charged = t.past
+    end
+    charged.ends, charged.units = now.ends, min(charged.units + c, MAX_COUNTER)
+    counters[key] = t
+    local field = t.generation .. ':' .. t.bucket
+    if was and was ~= field then call('UNLINK', key) end
+    local past = t.past
+    call('HSET', key, field, int(t.units), 'p', format('%.0f %.0f %.0f %.0f', t.ends, past.number, past.ends, past.units))
+    call('PEXPIRE', key, int(l.k.ttl + ceil(max(0, t.ends - TIME) / 1000)))
+    if was ~= field and t.gauge then write_gauge(key, t) end
+  end
+
+  -- add charges c units to the counter of limit l, which was read. now is the period that counts, of a limit with a calendar.
+  local function add(key, l, c, now)
+    if now then return add_period(key, l, c, now) end
     local t = counters[key] or { generation = NOW, bucket = l.bucket, units = 0 }
     local moved, before = l.bucket - t.bucket, t.units
     if moved < -1 then -- TIME stepped back: its buckets are counted anew, see quota.SameKey
@@ -162,7 +204,7 @@ local function usage_counters()
     if not gone then return false end
     r = r + 1
     replies[r] = 'l'
-    for i = 1, #plan.globals do reply(KEYS[at + i]) end
+    for i = 1, #plan.globals do reply(KEYS[at + i], plan.globals[i]) end
     return true
   end
 
