@@ -38,10 +38,13 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 		s := sh.at(p)
 		p = s.next
 		held = held || s.gauges != nil
+		if s.limit.periods {
+			continue
+		}
 		for i := range s.peers {
 			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
-				out[r] = min(most, out[r]+c.countedIn(windowUS, s.limit.windowUS, atUS))
+				out[r] = min(most, out[r]+c.countedIn(windowUS, &s.limit.limitKey, atUS))
 			}
 		}
 		if s.own == nil {
@@ -50,7 +53,7 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 		generation := l.held(s.own)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
-			units := c.countedIn(windowUS, s.limit.windowUS, atUS)
+			units := c.countedIn(windowUS, &s.limit.limitKey, atUS)
 			if len(out) > 0 {
 				out[0] += units
 			}
@@ -63,10 +66,85 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 			}
 		}
 	}
-	for r := 0; held && r < len(out); r++ {
+	if held {
+		sh.addHeld(id, most, atUS, out)
+	}
+	return lost, known
+}
+
+// addHeld adds what open holds have to the estimates of regions, of a peer up to most.
+func (sh *shard) addHeld(id uint64, most, atUS int64, out []int64) {
+	for r := range out {
 		if out[r] += sh.heldBy(id, r, atUS); r > 0 {
 			out[r] = min(most, out[r])
 		}
+	}
+}
+
+// Period is the number of the period in which our store counts a partition under a limit with a calendar at its TIME storeUS, as far
+// as our counters show: quota.Periods.At. now is the period that lies there by the calendar, and next the one after it.
+func (l *Ledger) Period(id uint64, storeUS int64, now, next quota.Period) int64 {
+	sh := l.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var p quota.Periods
+	for at := sh.first[id]; at != 0; at = sh.at(at).next {
+		s := sh.at(at)
+		for i := 0; s.limit.periods && s.own != nil && i < len(s.own.counters); i++ {
+			c := &s.own.counters[i]
+			switch u := (quota.PeriodUnits{Number: c.bucket, End: c.ends(), Units: c.units}); {
+			case u.Number > p.Newest.Number:
+				p = quota.Periods{Newest: u, Older: p.Newest}
+			case u.Number > p.Older.Number && u.Number < p.Newest.Number:
+				p.Older = u
+			}
+		}
+	}
+	p, older := p.At(storeUS, now, next)
+	return p.Count(older).Number
+}
+
+// PeriodEstimates is Estimates for a limit with a calendar: all that each region has used in the period of a number, by its own
+// calendar and clock, and nothing of any other. That does not fade, so at matters to open reservations alone.
+func (l *Ledger) PeriodEstimates(id uint64, number, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
+	clear(out)
+	sh := l.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	held := false
+	for p := sh.first[id]; p != 0; p = sh.at(p).next {
+		s := sh.at(p)
+		held = held || s.gauges != nil
+		if !s.limit.periods {
+			continue
+		}
+		for i := range s.peers {
+			c := &s.peers[i]
+			if r := c.region(); r < len(out) && c.bucket == number {
+				out[r] = min(most, out[r]+c.units)
+			}
+		}
+		if s.own == nil {
+			continue
+		}
+		generation := l.held(s.own)
+		for i := range s.own.counters {
+			c := &s.own.counters[i]
+			counts := c.bucket == number
+			if counts && len(out) > 0 {
+				out[0] += c.units
+			}
+			if !quota.SameKey(c.generation, generation) || l.isLocal(s.own, c) {
+				if counts {
+					lost += c.units
+				}
+			} else if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); c.units > 0 && counter.Compare(known) > 0 {
+				known = counter // of whatever period: one that is gone shows that the store lost the key
+			}
+		}
+	}
+	if held {
+		sh.addHeld(id, most, at.Microseconds(), out)
 	}
 	return lost, known
 }
@@ -134,13 +212,13 @@ func (ls limitStats) count(s *series, most, nowUS int64) {
 	for i := range s.peers {
 		c := &s.peers[i]
 		r := c.region()
-		units := min(most-used[r], c.counted(s.limit.windowUS, nowUS))
+		units := min(most-used[r], c.counted(&s.limit.limitKey, nowUS))
 		used[r] += units
 		u.add(r, units)
 	}
 	if s.own != nil {
 		for i := range s.own.counters {
-			u.add(0, s.own.counters[i].counted(s.limit.windowUS, nowUS))
+			u.add(0, s.own.counters[i].counted(&s.limit.limitKey, nowUS))
 		}
 	}
 }

@@ -52,7 +52,8 @@ func (l *Ledger) fold(f *fold, clockUS int64, at time.Duration, groups []wire.Gr
 	l.noteClock(f.region, f.clockUS, f.nowUS)
 	for i := range groups {
 		g := &groups[i]
-		if f.over = (g.Bucket+2)*g.WindowUS <= f.clockUS; !f.over || len(g.Gauges) > 0 {
+		f.limit, f.bucket, f.ends = limitKey{g.Limit, g.WindowUS, g.EndsUS != 0}, g.Bucket, g.EndsUS
+		if f.over = f.limit.over(f.limit.beganUS(f.bucket, f.ends), f.clockUS); !f.over || len(g.Gauges) > 0 {
 			l.foldGroup(f, g)
 		}
 	}
@@ -80,6 +81,8 @@ type fold struct {
 func (f *fold) grow(c *counter, units int64) {
 	switch {
 	case units <= c.units:
+	case f.limit.periods:
+		c.count(&f.update, units)
 	case f.whole:
 		c.raise(units, f.began, f.nowUS, f.limit.windowUS)
 	default:
@@ -96,8 +99,7 @@ func (l *Ledger) foldGroup(f *fold, g *wire.Group) {
 	if f.region == 0 {
 		merge = l.foldOwn
 	}
-	f.limit, f.bucket = limitKey{g.Limit, g.WindowUS}, g.Bucket
-	f.began = place(&f.limit, f.bucket, f.clockUS, f.nowUS)
+	f.began = f.place()
 	f.most, f.excess = l.o.Most(g.Limit, 0), 0
 	for i := 0; i < len(g.IDs); {
 		f.sh = l.shard(g.IDs[i])

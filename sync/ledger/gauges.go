@@ -159,10 +159,13 @@ func (s *series) appendGauge(rows []entry, from int, g *gauge, most, nowUS, ahea
 	if at < from {
 		at = len(rows)
 		row := entry{limit: s.limit, id: s.id, bucket: (nowUS + aheadUS) / s.limit.windowUS, generation: g.generation(), growth: growth{0, guessed}}
+		if s.limit.periods { // of no period
+			row.bucket, row.ends, row.growth = 0, max(1, nowUS+aheadUS), growth{}
+		}
 		for i := 0; g.region() == 0 && i < len(s.own.counters); i++ {
 			c := &s.own.counters[i]
 			if quota.SameKey(c.generation, g.generation()) && !s.limit.over(c.began, nowUS) && (row.units == 0 || c.bucket > row.bucket) {
-				row.bucket, row.generation, row.units = c.bucket, c.generation, s.own.claim(c, most)
+				row.bucket, row.ends, row.generation, row.units = c.bucket, c.endsOf(s.limit), c.generation, s.own.claim(c, most)
 			}
 		}
 		rows = append(rows, row)

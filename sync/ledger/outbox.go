@@ -294,7 +294,7 @@ func (l *Ledger) takeFrom(c *candidate, entries int, out []entry, number uint64)
 		if len(out) == entries {
 			return out, false
 		}
-		out = append(out, entry{limit: m, id: c.id, bucket: p.bucket, generation: p.generation, units: units})
+		out = append(out, entry{limit: m, id: c.id, bucket: p.bucket, ends: p.endsOf(m), generation: p.generation, units: units})
 		p.published, o.number = units, number
 	}
 	s := sh.at(o.place)

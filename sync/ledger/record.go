@@ -22,6 +22,10 @@ type Series struct {
 	// window, here or in another region, because a configuration changed, is another
 	// series; Estimates adds them up.
 	WindowUS int64
+	// Periods: it is of a limit with a calendar, whose buckets are periods. WindowUS is then about as long as one.
+	Periods bool
+	// Now is the period of now, for Local; zero of others.
+	Now quota.Period
 	// Check is the span of the check that has just charged it, when that is sampled;
 	// else nil. It is no part of the name.
 	Check *trace.SpanContext
@@ -44,7 +48,10 @@ func (l *Ledger) Record(s *Series, c quota.Counter, g quota.Gauge, storeUS int64
 	if !ok {
 		return
 	}
-	u.bucket, u.generation, u.stored = c.Bucket, c.Generation, true
+	if s.Periods && (c.Bucket > wire.MaxPeriod || c.EndsUS < 1 || c.EndsUS >= maxUS) && c.Generation != 0 {
+		return
+	}
+	u.bucket, u.ends, u.generation, u.stored = c.Bucket, c.EndsUS, c.Generation, true
 	if g.Sequence <= maxUS && g.Units >= 0 && g.Units <= quota.MaxUnits {
 		u.gauge = wire.Gauge{Sequence: g.Sequence, Units: g.Units, LeftUS: max(0, g.UntilUS-storeUS)}
 	}
@@ -64,6 +71,9 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	}
 	by := l.cuts(s.Tenant)
 	u.bucket, u.generation = storeUS/s.WindowUS, l.local(by)
+	if s.Periods {
+		u.bucket, u.ends = s.Now.Number, s.Now.End
+	}
 	l.charge(s, &u, by, units)
 }
 
@@ -81,7 +91,9 @@ func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
 			units = mine.units + min(units, quota.MaxCounter-mine.units)
 		}
 		if mine != nil && units > mine.units {
-			if u.stored && mine.units == 0 && u.began < 0 && u.generation < u.clockUS-u.nowUS { // some of it is older than this process
+			if s.Periods {
+				mine.count(u, units)
+			} else if u.stored && mine.units == 0 && u.began < 0 && u.generation < u.clockUS-u.nowUS { // some of it is older than this process
 				mine.raise(units, u.began, u.nowUS, s.WindowUS)
 			} else {
 				mine.grow(units, u.began, u.nowUS, s.WindowUS)
@@ -115,6 +127,7 @@ type update struct {
 	id                 uint64
 	limit              limitKey
 	bucket, generation int64
+	ends               int64 // when the bucket does by the store's clock, if it is a period
 	gauge              wire.Gauge
 	clockUS            int64 // the region's store's TIME at nowUS of our clock
 	nowUS, began       int64 // began is when the bucket did, by our clock
@@ -123,7 +136,7 @@ type update struct {
 
 // update fills in what needs no lock, and reports whether it makes sense.
 func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
-	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS}, clockUS: storeUS, nowUS: l.nowUS()}
+	u := update{sh: l.shard(s.ID), id: s.ID, limit: limitKey{s.Limit, s.WindowUS, s.Periods}, clockUS: storeUS, nowUS: l.nowUS()}
 	if storeUS < 0 || storeUS >= maxUS || s.WindowUS < 1 || s.WindowUS > quota.MaxWindow.Microseconds() {
 		return u, false
 	}
@@ -138,23 +151,24 @@ func (l *Ledger) update(s *Series, storeUS int64) (update, bool) {
 // again whenever the store is read, until the clock comes there. The second more is for
 // counters that were read a while after the clock.
 func (u *update) yetToCome() bool {
-	return u.stored && u.bucket*u.limit.windowUS > u.clockUS+u.limit.windowUS+lateUS
+	return u.stored && u.limit.beganUS(u.bucket, u.ends) > u.clockUS+u.limit.windowUS+lateUS
 }
 
-// place is when a bucket began by our clock, if nowUS of it is clockUS of the store's. One
-// that lies ahead, since that clock stepped back, counts whole, and from now on.
-func place(k *limitKey, bucket, clockUS, nowUS int64) int64 {
-	return nowUS - max(0, clockUS-bucket*k.windowUS)
+// place is when the bucket began by our clock, if nowUS of it is clockUS of the store's. One
+// that lies ahead, since that clock stepped back, counts whole, and from now on. A period counts as if it had begun a window before
+// its end: so it is over a window after that, whatever its length.
+func (u *update) place() int64 {
+	return u.nowUS - max(0, u.clockUS-u.limit.beganUS(u.bucket, u.ends))
 }
 
 // ownCounter finds or makes the counter of our own in a bucket; nil when that is over,
 // yet to come, out of range or finds no room. The pointer is good for as long as the
 // lock is held and no other counter is made.
 func (l *Ledger) ownCounter(u *update) (*own, *ownCounter) {
-	if u.bucket < 0 || u.bucket > maxUS/u.limit.windowUS {
+	if most := maxUS / u.limit.windowUS; u.bucket < 0 || u.bucket > most && !u.limit.periods {
 		return nil, nil
 	}
-	u.began = place(&u.limit, u.bucket, u.clockUS, u.nowUS)
+	u.began = u.place()
 	if u.limit.over(u.began, u.nowUS) {
 		return nil, nil
 	}
@@ -203,7 +217,7 @@ func (l *Ledger) observe(s *series, nowUS, generation, storeUS int64) {
 		c := &o.counters[i]
 		wasLost := before.known && !quota.SameKey(c.generation, before.generation)
 		if !l.isLocal(o, c) && !wasLost && !quota.SameKey(c.generation, o.generation) {
-			units += c.counted(s.limit.windowUS, nowUS)
+			units += c.counted(&s.limit.limitKey, nowUS)
 		}
 	}
 	if units > 0 {

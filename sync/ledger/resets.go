@@ -118,8 +118,8 @@ func (l *Ledger) purge(sh *shard, id uint64, by *cuts) {
 	nowUS := l.nowUS()
 	for p := sh.first[id]; p != 0; p = sh.at(p).next {
 		s := sh.at(p)
-		l.drop(sh, s, func(region int, generation, bucket int64) bool {
-			return l.superseded(by, region, generation, bucket*s.limit.windowUS, nowUS)
+		l.drop(sh, s, func(region int, generation int64, c *counter) bool {
+			return l.superseded(by, region, generation, s.limit.beganUS(c.bucket, c.endsOf(s.limit)), &s.limit.limitKey, nowUS)
 		}, func(g gauge) bool {
 			return g.region() < len(by.regions) && by.regions[g.region()].state == wire.CutDeleted && g.generation() <= by.regions[g.region()].upTo
 		})
@@ -128,12 +128,15 @@ func (l *Ledger) purge(sh *shard, id uint64, by *cuts) {
 
 // superseded reports whether a counter in a bucket that began at beganUS of its region's clock
 // does not count. One ahead of that clock was not of its region, which cannot have made it yet.
-func (l *Ledger) superseded(by *cuts, region int, generation, beganUS, nowUS int64) bool {
+func (l *Ledger) superseded(by *cuts, region int, generation, beganUS int64, k *limitKey, nowUS int64) bool {
 	if region >= len(by.regions) || by.regions[region].upTo == 0 {
 		return false
 	}
 	c := by.regions[region]
 	before := generation <= c.upTo && (c.state == wire.CutDeleted || beganUS <= c.upTo)
+	if k.periods { // one in which clocks are set back is longer than its window, and began before
+		beganUS -= k.windowUS
+	}
 	return before || max(generation, beganUS) > l.clock(region, nowUS, math.MaxInt64-lateUS)+lateUS
 }
 
@@ -149,7 +152,7 @@ func (l *Ledger) clock(region int, nowUS, unknown int64) int64 {
 // there again, since the store went back, counts again from the next bucket on: peers must not
 // miss what is charged to it.
 func (l *Ledger) outdated(s *Series, by *cuts, u *update) bool {
-	if by == nil || u.generation == 0 || !l.superseded(by, 0, u.generation, u.bucket*s.WindowUS, u.nowUS) {
+	if by == nil || u.generation == 0 || !l.superseded(by, 0, u.generation, u.limit.beganUS(u.bucket, u.ends), &u.limit, u.nowUS) {
 		return false
 	}
 	if c := by.regions[0]; c.state == wire.CutDeleted && u.generation <= c.upTo && u.nowUS > by.sinceUS+lateUS {

@@ -80,7 +80,7 @@ type counter struct {
 	bucket int64
 	began  int64 // µs of our monotonic clock at which the bucket began
 	units  int64
-	growth growth
+	growth growth // of a period its ends
 }
 
 // grow raises the counter. What is new was admitted now, as far as we know. If the author's clock
@@ -98,6 +98,23 @@ func (c *counter) raise(units, began, nowUS, windowUS int64) {
 	c.growth[1] |= guessed
 }
 
+// count raises the counter of a period. It does not fade, so how it grew does not matter.
+func (c *counter) count(u *update, units int64) {
+	c.began, c.units = max(c.began, u.began), units
+	c.growth[0] = max(c.growth[0], uint64(u.ends))
+}
+
+// ends is when a period does by its region's clock: the latest of the ends that the region's processes have given it.
+func (c *counter) ends() int64 { return int64(c.growth[0]) }
+
+// endsOf is ends of a limit with a calendar, else 0.
+func (c *counter) endsOf(m *limit) int64 {
+	if m.periods {
+		return c.ends()
+	}
+	return 0
+}
+
 // learn takes the path that the counter's region has of so many units in place of a guess. What has come since
 // then counts from now on.
 func (c *counter) learn(units, nowUS, windowUS int64, path *growth) {
@@ -111,12 +128,13 @@ func (c *counter) learn(units, nowUS, windowUS int64, path *growth) {
 }
 
 // counted is how much of the counter counts at atUS as used in the window that ends then: all of
-// it until the bucket began a window ago, and from then on it fades as it grew.
-func (c *counter) counted(windowUS, atUS int64) int64 {
+// it until the bucket began a window ago, and from then on it fades as it grew. A period counts whole until it ends.
+func (c *counter) counted(k *limitKey, atUS int64) int64 {
+	windowUS := k.windowUS
 	switch age := atUS - c.began; {
 	case age < windowUS:
 		return c.units
-	case age < 2*windowUS:
+	case age < 2*windowUS && !k.periods:
 		return c.growth.left(c.units, age-windowUS, windowUS)
 	}
 	return 0
@@ -124,11 +142,11 @@ func (c *counter) counted(windowUS, atUS int64) int64 {
 
 // countedIn is counted in a window of another length than the bucket's: all units of a bucket that
 // overlaps it.
-func (c *counter) countedIn(inUS, windowUS, atUS int64) int64 {
+func (c *counter) countedIn(inUS int64, k *limitKey, atUS int64) int64 {
 	switch {
-	case inUS == windowUS:
-		return c.counted(windowUS, atUS)
-	case c.began+windowUS+inUS <= atUS:
+	case inUS == k.windowUS:
+		return c.counted(k, atUS)
+	case c.began+k.windowUS+inUS <= atUS:
 		return 0
 	}
 	return c.units
@@ -173,6 +191,15 @@ type ownCounter struct {
 type limitKey struct {
 	name     string // "<policy>.<limit>"
 	windowUS int64  // of its buckets too
+	periods  bool   // its buckets are periods of a calendar, about as long
+}
+
+// beganUS is when a bucket began by its region's clock; of a period it is a window before that ends.
+func (k *limitKey) beganUS(bucket, ends int64) int64 {
+	if k.periods {
+		return ends - k.windowUS
+	}
+	return bucket * k.windowUS
 }
 
 // limit is a limit as counters are counted under it. All series of one share it.
@@ -214,11 +241,18 @@ func (t *limits) release(m *limit) {
 }
 
 func (k *limitKey) compare(o *limitKey) int {
-	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS))
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS), cmp.Compare(number(k.periods), number(o.periods)))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // over reports whether a bucket that began at a time of our clock counts nothing any
-// more at nowUS.
+// more at nowUS. A period does not since it ended, but is kept: the clock of a region may be behind, or set back.
 func (k *limitKey) over(began, nowUS int64) bool { return began+2*k.windowUS <= nowUS }
 
 func (l *Ledger) shard(id uint64) *shard { return &l.shards[id>>shardShift] }
@@ -328,8 +362,8 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 		return
 	}
 	limitUnits := s.limitUnits()
-	l.drop(sh, s, func(_ int, _, bucket int64) bool {
-		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == bucket })
+	l.drop(sh, s, func(_ int, _ int64, c *counter) bool {
+		return slices.ContainsFunc(over, func(w window) bool { return w.bucket == c.bucket })
 	}, gone)
 	units, inForce := l.o.Limit(s.limit.name)
 	for _, w := range over {
@@ -344,9 +378,9 @@ func (l *Ledger) finish(sh *shard, s *series, nowUS int64) {
 }
 
 // drop frees the counters and gauges of a series that are gone.
-func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bucket int64) bool, goneGauge func(gauge) bool) {
+func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation int64, c *counter) bool, goneGauge func(gauge) bool) {
 	before := len(s.peers) + len(s.all())
-	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return gone(c.region(), c.generation(), c.bucket) })
+	s.peers = slices.DeleteFunc(s.peers, func(c peerCounter) bool { return gone(c.region(), c.generation(), &c.counter) })
 	if left := slices.DeleteFunc(s.all(), goneGauge); len(left) > 0 {
 		*s.gauges = left
 	} else {
@@ -355,7 +389,7 @@ func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation, bu
 	freed := before - len(s.peers) - len(s.all())
 	if o := s.own; o != nil {
 		before := len(o.counters)
-		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return gone(0, c.generation, c.bucket) })
+		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return gone(0, c.generation, &c.counter) })
 		freed += before - len(o.counters)
 		sh.settle(o)
 		if len(o.counters) == 0 && !s.holds(0) {

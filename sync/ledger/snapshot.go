@@ -60,7 +60,7 @@ func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []ent
 	first := len(buf)
 	add := func(c *counter, generation, units int64) {
 		if units > 0 && !s.limit.over(c.began, nowUS) {
-			buf = append(buf, entry{s.limit, s.id, c.bucket, generation, units, s.path(c, units, aheadUS), wire.Gauge{}})
+			buf = append(buf, entry{s.limit, s.id, c.bucket, c.endsOf(s.limit), generation, units, s.path(c, units, aheadUS), wire.Gauge{}})
 		}
 	}
 	if region != 0 {
@@ -87,6 +87,9 @@ func (s *series) live(region int, most, nowUS, aheadUS int64, buf []entry) []ent
 // says. Where it began at another time for us (that clock stepped, a message was late) slots are others, and a part of
 // the units has another path: neither is of use.
 func (s *series) path(c *counter, units, aheadUS int64) growth {
+	if s.limit.periods {
+		return growth{}
+	}
 	off := c.began - (c.bucket*s.limit.windowUS - aheadUS)
 	if most := max(s.limit.windowUS/slots, sameUS); off > most || off < -most || units < c.units {
 		return growth{0, guessed}
@@ -98,12 +101,14 @@ func (s *series) path(c *counter, units, aheadUS int64) growth {
 const sameUS = 20_000
 
 type entry struct {
-	limit              *limit
-	id                 uint64
-	bucket, generation int64
-	units              int64
-	growth             growth // of a snapshot
-	gauge              wire.Gauge
+	limit      *limit
+	id         uint64
+	bucket     int64
+	ends       int64 // of a period, else 0
+	generation int64
+	units      int64
+	growth     growth // of a snapshot
+	gauge      wire.Gauge
 }
 
 // group puts counters together by limit and bucket, in a fixed order, with how they grew or without.
@@ -117,7 +122,7 @@ func group(es []entry, grown bool) []wire.Group {
 		if a.limit != b.limit {
 			return a.limit.compare(&b.limit.limitKey)
 		}
-		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.ends, b.ends), cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id))
 	})
 	ids, numbers := make([]uint64, len(es)), make([]int64, 2*len(es))
 	generations, units := numbers[:len(es)], numbers[len(es):]
@@ -128,10 +133,10 @@ func group(es []entry, grown bool) []wire.Group {
 		paths = make([]uint64, 0, 2*len(es))
 	}
 	for i := 0; i < len(es); {
-		first, from, held := &es[i], i, false
-		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket; i++ {
+		first, from, grew, held := &es[i], i, len(paths), false
+		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket && es[i].ends == first.ends; i++ {
 			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
-			if grown {
+			if grown && !first.limit.periods {
 				paths = append(paths, es[i].growth[:]...)
 			}
 			held = held || es[i].gauge.Sequence > 0
@@ -142,8 +147,8 @@ func group(es []entry, grown bool) []wire.Group {
 			}
 		}
 		gs = append(gs, wire.Group{
-			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket, Gauges: gauges,
-			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i], Growth: paths[min(2*from, len(paths)):len(paths):len(paths)],
+			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket, EndsUS: first.ends, Gauges: gauges,
+			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i], Growth: paths[grew:len(paths):len(paths)],
 		})
 	}
 	return gs

@@ -33,8 +33,12 @@ func (c counts) check(m protoreflect.MessageDescriptor, data []byte) error {
 			continue
 		}
 		most := maxCount(f.Name())
-		if c[f.Name()] += values(f, typ, value); c[f.Name()] > most {
-			return Refuse(ReasonSize, "more than %d %s", most, f.Name())
+		name := f.Name()
+		if name == "periods" { // groups too
+			name = "groups"
+		}
+		if c[name] += values(f, typ, value); c[name] > most {
+			return Refuse(ReasonSize, "more than %d %s", most, name)
 		}
 		if f.Message() != nil {
 			if err := c.check(f.Message(), value); err != nil {
@@ -69,7 +73,7 @@ func maxCount(field protoreflect.Name) int {
 		return MaxEntries
 	case "growth":
 		return 2 * MaxEntries
-	case "groups":
+	case "groups", "periods":
 		return MaxGroups
 	case "members", "weights", "missing", "lenders", "to", "cuts":
 		return quota.MaxRegions
@@ -141,14 +145,21 @@ func (g *Group) check() error {
 	return cmp.Or(
 		at("limit", cmp.Or(quota.ValidName(policy), quota.ValidName(limit))),
 		within("window_us", g.WindowUS, quota.MinWindow.Microseconds(), quota.MaxWindow.Microseconds()),
-		// The start of the bucket is below the end of time; the product is not formed.
-		within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS)),
+		g.checkBucket(),
 		eachWithin("generations", g.Generations, 1, EndOfTime),
 		eachWithin("units", g.Units, 0, quota.MaxCounter),
 		each("gauges", g.Gauges, func(h *Gauge) error {
 			return cmp.Or(within("sequence", h.Sequence, 0, EndOfTime), within("units", h.Units, 0, quota.MaxUnits),
 				within("left", h.LeftUS, 0, quota.MaxTTL.Microseconds()))
 		}))
+}
+
+func (g *Group) checkBucket() error {
+	if g.EndsUS != 0 {
+		return cmp.Or(within("bucket", g.Bucket, 0, MaxPeriod), within("ends_us", g.EndsUS, 1, EndOfTime-1))
+	}
+	// The start of the bucket is below the end of time; the product is not formed.
+	return within("bucket", g.Bucket, 0, (EndOfTime-1)/max(1, g.WindowUS))
 }
 
 func (h *Heartbeat) check() error {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -140,18 +141,30 @@ func (u *Usage) body() *pb.Body {
 	}
 	for _, g := range u.Groups {
 		differences := make([]int64, len(g.Generations))
-		before := g.Bucket * g.WindowUS
+		before := beganAbout(g.Bucket, g.WindowUS, g.EndsUS)
 		for i, generation := range g.Generations {
 			differences[i], before = generation-before, generation
 		}
 		group := &pb.Group{
-			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket,
+			Limit: g.Limit, WindowUs: g.WindowUS, BucketUs: g.WindowUS, Bucket: g.Bucket, EndsUs: g.EndsUS,
 			Ids: g.IDs, Generations: differences, Units: g.Units, Growth: g.Growth,
 		}
 		writeGauges(group, g.Gauges)
-		m.Groups = append(m.Groups, group)
+		if g.EndsUS != 0 {
+			m.Periods = append(m.Periods, group)
+		} else {
+			m.Groups = append(m.Groups, group)
+		}
 	}
 	return &pb.Body{Kind: &pb.Body_Usage{Usage: m}}
+}
+
+// beganAbout is what the first generation of a group is a difference to. It wraps where a number is out of range.
+func beganAbout(bucket, windowUS, endsUS int64) int64 {
+	if endsUS != 0 {
+		return endsUS - windowUS
+	}
+	return bucket * windowUS
 }
 
 // writeGauges writes those of them that are none zero.
@@ -199,7 +212,10 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 			Answers: list(m.Chunk.GetAnswers(), func(a *pb.Answer) Answer { return Answer{toProcess(a.Process), a.Request} }),
 		},
 	}
-	for i, g := range m.Groups {
+	for i, g := range slices.Concat(m.Groups, m.Periods) {
+		if isPeriod := i >= len(m.Groups); isPeriod != (g.EndsUs != 0) || isPeriod && len(g.Growth) > 0 {
+			return nil, Refuse(ReasonRange, "groups[%d]: only periods have ends_us, which is %d, and they have no growth", i, g.EndsUs)
+		}
 		if g.BucketUs != g.WindowUs {
 			return nil, Refuse(ReasonRange, "groups[%d]: bucket_us is %d, but the limit's buckets must be as long as its window, %d", i, g.BucketUs, g.WindowUs)
 		}
@@ -208,7 +224,7 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 				i, n, len(g.Generations), len(g.Units), len(g.Growth))
 		}
 		// Sums that overflow wrap; each of them is a row, which check looks at.
-		before := g.Bucket * g.BucketUs
+		before := beganAbout(g.Bucket, g.BucketUs, g.EndsUs)
 		for i, difference := range g.Generations {
 			before += difference
 			g.Generations[i] = before
@@ -218,7 +234,7 @@ func readUsage(m *pb.Usage) (*Usage, error) {
 			return nil, Refuse(ReasonMalformed, "groups[%d]: %w", i, err)
 		}
 		u.Groups = append(u.Groups, Group{
-			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket,
+			Limit: g.Limit, WindowUS: g.WindowUs, Bucket: g.Bucket, EndsUS: g.EndsUs,
 			IDs: g.Ids, Generations: g.Generations, Units: g.Units, Growth: g.Growth, Gauges: gauges,
 		})
 	}

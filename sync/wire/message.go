@@ -101,6 +101,9 @@ type Answer struct {
 	Request uint64
 }
 
+// MaxPeriod is the largest number of a period: more hours than there are from the year 0 to EndOfTime.
+const MaxPeriod = 1 << 25
+
 // Group is the counters of one limit in one bucket, as columns of equal length.
 type Group struct {
 	Limit       string // "<policy>.<limit>"
@@ -112,6 +115,9 @@ type Group struct {
 	// Growth is how each counter of a snapshot grew, two for each row; package ledger knows the meaning.
 	// Without it nothing is known of that.
 	Growth []uint64
+	// EndsUS is when the period Bucket ends by the author's store clock, of a limit with a calendar; 0 of any other. It is not in the
+	// name of a counter: regions with other zone data have other ends.
+	EndsUS int64
 	// Gauges has one for each row, zero for those without, or is empty. Those take no bytes of a message.
 	Gauges []Gauge
 }
@@ -251,7 +257,7 @@ const (
 // a message; the rest of one takes headBytes at most.
 const (
 	headBytes  = 1 << 10
-	groupBytes = 216       // 127 of its limit, 4 numbers of up to 8, 12 tags and lengths
+	groupBytes = 225       // 127 of its limit, 5 numbers of up to 8, 13 tags and lengths
 	rowBytes   = 8 + 8 + 7 // id, generation and units
 	gaugeBytes = 3 + 8 + 6 + 5
 	growthSize = 2 // of a row, in words

@@ -387,7 +387,10 @@ type Usage struct {
 	// without origin.
 	OriginTimeUs int64 `protobuf:"varint,7,opt,name=origin_time_us,json=originTimeUs,proto3" json:"origin_time_us,omitempty"`
 	// Numbers the author's messages of changes from 1, without holes; 0 in a chunk.
-	Number        uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
+	Number uint64 `protobuf:"varint,8,opt,name=number,proto3" json:"number,omitempty"`
+	// Counters of limits with a calendar, counted with groups. They are apart from these, so that a reader that does not know them
+	// skips them: it would take a period for a bucket that lies in the far future, and refuse the message.
+	Periods       []*Group `protobuf:"bytes,9,rep,name=periods,proto3" json:"periods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -476,6 +479,13 @@ func (x *Usage) GetNumber() uint64 {
 		return x.Number
 	}
 	return 0
+}
+
+func (x *Usage) GetPeriods() []*Group {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
 }
 
 // Chunk is a piece of a snapshot: of all live counters of its author that changed after
@@ -647,6 +657,10 @@ type Group struct {
 	HeldSequences []int64  `protobuf:"varint,10,rep,packed,name=held_sequences,json=heldSequences,proto3" json:"held_sequences,omitempty"` // of the gauge in the generation, 1 to 2^52: the larger one holds
 	HeldUnits     []int64  `protobuf:"varint,11,rep,packed,name=held_units,json=heldUnits,proto3" json:"held_units,omitempty"`             // 0 to 2^40
 	HeldLeft      []int64  `protobuf:"varint,12,rep,packed,name=held_left,json=heldLeft,proto3" json:"held_left,omitempty"`                // how long until the last ends, when the message was made: 0 to an hour, µs
+	// In periods, and only there: bucket is the number of the period that ends at this time of the author's store clock, 0 to 2^25;
+	// it has no growth, the first of generations is a difference to ends_us - window_us, and window_us is that of its unit,
+	// which is about as long.
+	EndsUs        int64 `protobuf:"varint,13,opt,name=ends_us,json=endsUs,proto3" json:"ends_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -763,6 +777,13 @@ func (x *Group) GetHeldLeft() []int64 {
 		return x.HeldLeft
 	}
 	return nil
+}
+
+func (x *Group) GetEndsUs() int64 {
+	if x != nil {
+		return x.EndsUs
+	}
+	return 0
 }
 
 // Heartbeat reports that a process is alive, from whom it receives and its view of the
@@ -1922,7 +1943,7 @@ const file_wire_proto_rawDesc = "" +
 	"\aProcess\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x17\n" +
-	"\aboot_us\x18\x03 \x01(\x03R\x06bootUs\"\x94\x02\n" +
+	"\aboot_us\x18\x03 \x01(\x03R\x06bootUs\"\xc6\x02\n" +
 	"\x05Usage\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
@@ -1931,7 +1952,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x05chunk\x18\x05 \x01(\v2\x16.regiond.sync.v3.ChunkR\x05chunk\x12.\n" +
 	"\x06groups\x18\x06 \x03(\v2\x16.regiond.sync.v3.GroupR\x06groups\x12$\n" +
 	"\x0eorigin_time_us\x18\a \x01(\x03R\foriginTimeUs\x12\x16\n" +
-	"\x06number\x18\b \x01(\x04R\x06number\"\xad\x01\n" +
+	"\x06number\x18\b \x01(\x04R\x06number\x120\n" +
+	"\aperiods\x18\t \x03(\v2\x16.regiond.sync.v3.GroupR\aperiods\"\xad\x01\n" +
 	"\x05Chunk\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\x04R\bsnapshot\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x14\n" +
@@ -1941,7 +1963,7 @@ const file_wire_proto_rawDesc = "" +
 	"\aanswers\x18\x06 \x03(\v2\x17.regiond.sync.v3.AnswerR\aanswers\"V\n" +
 	"\x06Answer\x122\n" +
 	"\aprocess\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\aprocess\x12\x18\n" +
-	"\arequest\x18\x02 \x01(\x04R\arequest\"\xd1\x02\n" +
+	"\arequest\x18\x02 \x01(\x04R\arequest\"\xea\x02\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x1b\n" +
 	"\twindow_us\x18\x02 \x01(\x03R\bwindowUs\x12\x1b\n" +
@@ -1956,7 +1978,8 @@ const file_wire_proto_rawDesc = "" +
 	" \x03(\x03R\rheldSequences\x12\x1d\n" +
 	"\n" +
 	"held_units\x18\v \x03(\x03R\theldUnits\x12\x1b\n" +
-	"\theld_left\x18\f \x03(\x03R\bheldLeft\"\xec\x02\n" +
+	"\theld_left\x18\f \x03(\x03R\bheldLeft\x12\x17\n" +
+	"\aends_us\x18\r \x01(\x03R\x06endsUs\"\xec\x02\n" +
 	"\tHeartbeat\x12,\n" +
 	"\x04from\x18\x01 \x01(\v2\x18.regiond.sync.v3.ProcessR\x04from\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x17\n" +
@@ -2099,29 +2122,30 @@ var file_wire_proto_depIdxs = []int32{
 	2,  // 8: regiond.sync.v3.Usage.from:type_name -> regiond.sync.v3.Process
 	4,  // 9: regiond.sync.v3.Usage.chunk:type_name -> regiond.sync.v3.Chunk
 	6,  // 10: regiond.sync.v3.Usage.groups:type_name -> regiond.sync.v3.Group
-	5,  // 11: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
-	2,  // 12: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
-	2,  // 13: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
-	8,  // 14: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
-	9,  // 15: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
-	2,  // 16: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
-	2,  // 17: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
-	2,  // 18: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
-	2,  // 19: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
-	12, // 20: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
-	14, // 21: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
-	15, // 22: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
-	13, // 23: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
-	2,  // 24: regiond.sync.v3.Reset.from:type_name -> regiond.sync.v3.Process
-	2,  // 25: regiond.sync.v3.Reset.to:type_name -> regiond.sync.v3.Process
-	17, // 26: regiond.sync.v3.Reset.cuts:type_name -> regiond.sync.v3.Cut
-	2,  // 27: regiond.sync.v3.Top.from:type_name -> regiond.sync.v3.Process
-	2,  // 28: regiond.sync.v3.Overrides.from:type_name -> regiond.sync.v3.Process
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	6,  // 11: regiond.sync.v3.Usage.periods:type_name -> regiond.sync.v3.Group
+	5,  // 12: regiond.sync.v3.Chunk.answers:type_name -> regiond.sync.v3.Answer
+	2,  // 13: regiond.sync.v3.Answer.process:type_name -> regiond.sync.v3.Process
+	2,  // 14: regiond.sync.v3.Heartbeat.from:type_name -> regiond.sync.v3.Process
+	8,  // 15: regiond.sync.v3.Heartbeat.acks:type_name -> regiond.sync.v3.Ack
+	9,  // 16: regiond.sync.v3.Heartbeat.weights:type_name -> regiond.sync.v3.Weight
+	2,  // 17: regiond.sync.v3.Ack.process:type_name -> regiond.sync.v3.Process
+	2,  // 18: regiond.sync.v3.SnapshotRequest.from:type_name -> regiond.sync.v3.Process
+	2,  // 19: regiond.sync.v3.SnapshotRequest.to:type_name -> regiond.sync.v3.Process
+	2,  // 20: regiond.sync.v3.Loans.from:type_name -> regiond.sync.v3.Process
+	12, // 21: regiond.sync.v3.Loans.wants:type_name -> regiond.sync.v3.Want
+	14, // 22: regiond.sync.v3.Loans.grants:type_name -> regiond.sync.v3.Grant
+	15, // 23: regiond.sync.v3.Loans.returns:type_name -> regiond.sync.v3.Return
+	13, // 24: regiond.sync.v3.Want.held:type_name -> regiond.sync.v3.Held
+	2,  // 25: regiond.sync.v3.Reset.from:type_name -> regiond.sync.v3.Process
+	2,  // 26: regiond.sync.v3.Reset.to:type_name -> regiond.sync.v3.Process
+	17, // 27: regiond.sync.v3.Reset.cuts:type_name -> regiond.sync.v3.Cut
+	2,  // 28: regiond.sync.v3.Top.from:type_name -> regiond.sync.v3.Process
+	2,  // 29: regiond.sync.v3.Overrides.from:type_name -> regiond.sync.v3.Process
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
