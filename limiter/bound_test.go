@@ -2,8 +2,8 @@ package limiter_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,9 +28,8 @@ func TestBoundIsAppliedAndShown(t *testing.T) {
 	w := newWeather(t, boundedPolicy(o))
 	asked := func() (asks []string) {
 		for _, p := range o.drain() {
-			var key, rest string
-			if n, _ := fmt.Sscanf(p, "{acme standard strict :: %s asked %s", &key, &rest); n == 2 {
-				asks = append(asks, p[len("{acme standard strict :: 60000000} asked "):])
+			if ask, ok := strings.CutPrefix(p, "{acme standard strict :: 60000000 } asked "); ok {
+				asks = append(asks, ask)
 			}
 		}
 		return asks

@@ -39,11 +39,21 @@ func (q *query) globals() iter.Seq2[int, globalLimit] {
 }
 
 // takeCeilings puts the ceilings of now into the call.
-func (q *query) takeCeilings() {
-	q.call.Known, q.call.Bounds = q.call.Known[:0], nil
+func (q *query) takeCeilings() { q.takeCeilingsOf(nil) }
+
+// takeCeilingsOf takes those of limits with a calendar for the periods that count by a verdict; nil: for those of now, as far as known.
+func (q *query) takeCeilingsOf(v *store.Verdict) {
+	q.call.Known, q.call.Bounds, q.call.Periods = q.call.Known[:0], nil, q.call.Periods[:0]
 	for i, g := range q.globals() {
-		*g.Ceiling = q.rules.Global.Ceiling(q.plan.policy, g.limit, g.key, q.request.Explain || q.request.Usage)
+		period := int64(0)
+		if v != nil && v.Outcome == store.Elsewhen && g.limit.Calendar != nil {
+			period = v.Limits[i].Counter.Bucket
+		}
+		*g.Ceiling = q.rules.Global.Ceiling(q.plan.policy, g.limit, g.key, q.request.Explain || q.request.Usage, period)
 		q.call.Ceilings[i], q.call.Known = g.Units, append(q.call.Known, g.Known)
+		if g.limit.Calendar != nil {
+			q.call.Periods = append(q.call.Periods, g.Period)
+		}
 		if g.Bounded {
 			q.call.Bounds = append(q.call.Bounds, g.Bound)
 		}
@@ -163,6 +173,9 @@ func (q *query) shortenRetryAfter(v *store.Verdict, d *quota.Decision) {
 	for i, g := range q.globals() {
 		s := &d.Limits[q.limits.keys.Order[i]]
 		needed := s.Used() + q.costOf(i)
+		if g.limit.Calendar != nil { // nothing frees units before the next period
+			continue
+		}
 		if bounds := g.Bounded && needed > v.Limits[i].Bounded; s.Denied && needed <= g.limit.Units && !bounds {
 			s.RetryAfter = min(s.RetryAfter, q.rules.Global.Grows(q.plan.policy, g.limit, g.key, needed))
 		}

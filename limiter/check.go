@@ -136,26 +136,26 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 	return ok
 }
 
+// mostAsked is how often the store is asked under other ceilings: what it has lost shows when it is asked, and then the period that
+// counts may be another one, which a clock that steps changes once more.
+const mostAsked = 3
+
 // askStore decides queries in the store, and those that it cannot decide by the
-// fail mode of their policy. What the store has lost shows when it is asked, and makes
-// another ceiling, under which it is asked once more.
+// fail mode of their policy.
 func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time) {
 	generation := l.denyCache.current()
-	again := l.askOnce(ctx, queries, calls, verdicts, sent, generation)
-	if again == 0 {
-		return
-	}
-	for i := range queries {
-		q := &queries[i]
-		if !q.asks {
-			continue
+	for range mostAsked {
+		again := l.askOnce(ctx, queries, calls, verdicts, sent, generation)
+		if again == 0 {
+			return
 		}
-		if q.takeCeilings(); q.closed() {
-			q.out.Decision, q.asks = q.failDecision(quota.BasisClosed), false
+		for i := range queries {
+			if q := &queries[i]; q.asks && q.closed() {
+				q.out.Decision, q.asks = q.failDecision(quota.BasisClosed), false
+			}
 		}
+		calls, verdicts = make([]store.Call, 0, again), make([]store.Verdict, again) // those of before may still be read
 	}
-	// Calls of before may still be read.
-	l.askOnce(ctx, queries, make([]store.Call, 0, again), make([]store.Verdict, again), sent, generation)
 	for i := range queries {
 		if q := &queries[i]; q.asks {
 			q.out.Decision, q.out.Err = l.fallback(ctx, q, errLost, errLost)
@@ -163,10 +163,10 @@ func (l *Limiter) askStore(ctx context.Context, queries []query, calls []store.C
 	}
 }
 
-var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits")}
+var errLost = &store.Error{Reason: quota.ReasonRedisRefused, Err: errors.New("redis keeps losing the usage counters of global limits, or its clock steps about")}
 
 // askOnce asks the store about the queries that ask, and returns how many have to ask again: their ceilings rest on
-// what it has lost, or the number of their reservation is taken.
+// what it has lost or are for another period, or the number of their reservation is taken.
 func (l *Limiter) askOnce(
 	ctx context.Context, queries []query, calls []store.Call, verdicts []store.Verdict, sent time.Time, generation int64,
 ) (again int) {
@@ -189,12 +189,14 @@ func (l *Limiter) askOnce(
 		c, v, o := &calls[0], &verdicts[0], &q.out
 		calls, verdicts = calls[1:], verdicts[1:]
 		switch {
-		case v.Err == nil && v.Outcome == store.Lost:
+		case v.Err == nil && v.Undecided():
 			q.publishUsage(ctx, v)
+			q.takeCeilingsOf(v)
 			q.asks = true
 			again++
 		case v.Err == nil && v.Outcome == store.Taken:
 			q.planHold()
+			q.takeCeilings()
 			q.asks = true
 			again++
 		case v.Err == nil && v.Outcome == store.Reused:
@@ -281,6 +283,10 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		s.Denied, s.Over = lv.WaitUS != 0, lv.Over
 		if lv.WaitUS < 0 { // never under this ceiling, which may change within W
 			s.RetryAfter = s.Limit.Window
+			if c := s.Limit.Calendar; c != nil { // it has ended by the next period
+				ends := cmp.Or(lv.Counter.EndsUS, c.At(v.StoreUS).End)
+				s.RetryAfter = time.Duration(ends-v.StoreUS) * time.Microsecond
+			}
 		}
 	}
 	return d

@@ -21,7 +21,7 @@ type others struct {
 	published []string
 }
 
-func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ *quota.CounterKey, explain bool) quota.Ceiling {
+func (o *others) Ceiling(_ *quota.Policy, _ *quota.Limit, _ *quota.CounterKey, explain bool, _ int64) quota.Ceiling {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.ceiling
@@ -85,7 +85,7 @@ func TestGlobalUsageIsPublished(t *testing.T) {
 	o := &others{ceiling: quota.Ceiling{Units: 3, Local: 3}}
 	w := newWeather(t, globalPolicy(o))
 	us := w.at.UnixMicro()
-	key := "{acme standard sustained :: 60000000}"
+	key := "{acme standard sustained :: 60000000 }"
 	holds := func(units int64) []string {
 		if units == 0 {
 			return []string{fmt.Sprintf("%s holds 0 in 0 of generation 0 at %d", key, us)}
@@ -150,7 +150,7 @@ func TestGlobalLocal(t *testing.T) {
 			allowed++
 		}
 	}
-	want := slices.Repeat([]string{"{acme standard sustained :: 60000000}: 1 without the store"}, 2)
+	want := slices.Repeat([]string{"{acme standard sustained :: 60000000 }: 1 without the store"}, 2)
 	if published := o.drain(); allowed != 2 || !slices.Equal(published, want) {
 		t.Errorf("%d allowed, published %q", allowed, published)
 	}

@@ -19,7 +19,7 @@ import (
 // thirds is a Global of a region that has a third of each bound.
 type thirds struct{ others }
 
-func (o *thirds) Ceiling(_ *quota.Policy, l *quota.Limit, _ *quota.CounterKey, explain bool) quota.Ceiling {
+func (o *thirds) Ceiling(_ *quota.Policy, l *quota.Limit, _ *quota.CounterKey, explain bool, _ int64) quota.Ceiling {
 	units, bounded := l.Bound()
 	c := quota.Ceiling{Units: l.Units, Local: l.Units, Bounded: bounded, Bound: quota.Bound{Share: units / 3, Epoch: 7}}
 	if explain {

@@ -462,10 +462,11 @@ func enforcement(p *quota.Policy, own *quota.Enforcement, tenant string) quota.E
 // use, and do not keep the key.
 type Global interface {
 	// Ceiling is how far this region may go now under the global limit l of policy
-	// p in the partition with this counter. explain asks for the terms.
-	Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool) quota.Ceiling
+	// p in the partition with this counter. explain asks for the terms. period is the number of the period that the store counts in
+	// now, of a limit with a calendar; 0: that is not known, and Ceiling.Period says which it takes it for.
+	Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool, period int64) quota.Ceiling
 	// Grows is how long from now until the ceiling reaches units, if nobody spends
-	// anything meanwhile; at most l.Window.
+	// anything meanwhile; at most l.Window. It is not for a limit with a calendar, whose ceiling grows with the next period.
 	Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration
 	// Record publishes what the store held of the counter at its TIME storeUS, the zero
 	// Counter for nothing, and of the gauge beside it, after each decision, charged or not. ctx is that of the

@@ -225,7 +225,10 @@ type Ceiling struct {
 	Used int64
 	// Known is the store's counter that Units rests on: of a store that does not hold it
 	// any more, nothing may be charged under Units. Zero for none.
-	Known  Counter
+	Known Counter
+	// Period is the number of the period that Units is for, of a limit with a calendar; else 0. In another one nothing may be
+	// charged under Units.
+	Period int64
 	Mode   Mode
 	Reason Reason // of Mode; ReasonNone in ModeGlobal
 	// Bound is the region's part in the bound of a limit that is Bounded: the store admits

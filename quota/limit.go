@@ -252,9 +252,6 @@ func (l *Limit) validateCalendar(ms *fieldErrors) {
 	if l.Calendar == nil {
 		ms.add("/calendar", "is missing")
 	}
-	if l.Scope == ScopeGlobal {
-		ms.add("/scope", CalendarScope)
-	}
 	if l.MaxOvershoot != 0 {
 		ms.add("/max_overshoot", CalendarBound)
 	}
@@ -263,8 +260,7 @@ func (l *Limit) validateCalendar(ms *fieldErrors) {
 
 // Why a CalendarPeriods limit has no other fields.
 const (
-	CalendarHas   = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, counts, near, by and when"
-	CalendarScope = "is not for a limit with calendar, which counts in each region alone; use per with scope: global"
+	CalendarHas   = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, scope, counts, near, by and when"
 	CalendarBound = "is not for a limit with calendar: loans between regions go by windows; use per with scope: global"
 )
 

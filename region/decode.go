@@ -295,7 +295,7 @@ func (s *Source) without(v found, why string, fields ...string) found {
 type calendar struct {
 	// Name is as of a limit with a window.
 	Name string `yaml:"name,required"`
-	// Units is how many units each period admits, in this region, `1` to `1099511627776`.
+	// Units is how many units each period admits, in this region or under scope: global in all of them, `1` to `1099511627776`.
 	Units int64 `yaml:"units,required"`
 	// Calendar is what the periods are. Each begins with nothing used.
 	Calendar quota.CalendarUnit `yaml:"calendar,required"`
@@ -305,6 +305,9 @@ type calendar struct {
 	// Anchor is the day on which a month begins, 1 to 31, and at most the last of a shorter one; or the weekday on which a week does,
 	// monday to sunday. Without it: the first day, or monday.
 	Anchor anchor `yaml:"anchor"`
+	// Scope is region (counted and enforced by each region alone) or global (one limit for all regions: each period counts what all of
+	// them have used in it). Default: `region`.
+	Scope quota.Scope `yaml:"scope"`
 	// Counts is as of a limit with a window. Default: `requests`.
 	Counts quota.Counts `yaml:"counts"`
 	// Near is as of a limit with a window, once a period.
@@ -339,7 +342,7 @@ func (a *anchor) UnmarshalText(text []byte) error {
 
 func (s *Source) calendar(v found, l *quota.Limit) {
 	c := calendar{Timezone: timezone{time.UTC}}
-	v = s.without(s.without(v, quota.CalendarScope, "scope"), quota.CalendarBound, "max_overshoot")
+	v = s.without(v, quota.CalendarBound, "max_overshoot")
 	s.fields(s.without(v, quota.CalendarHas, "per", "algorithm", "burst"), reflect.ValueOf(&c).Elem())
 	periods := quota.Calendar{Unit: c.Calendar, Zone: c.Timezone.Location, Anchor: 1}
 	if at := under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(under(v.Pointer, "calendar")) {
@@ -349,7 +352,7 @@ func (s *Source) calendar(v found, l *quota.Limit) {
 		}
 	}
 	*l = quota.Limit{
-		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Counts: c.Counts,
+		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Scope: c.Scope, Counts: c.Counts,
 		Near: c.Near, By: c.By, When: c.When,
 	}
 }

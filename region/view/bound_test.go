@@ -113,7 +113,7 @@ func TestShareUnderAnOverride(t *testing.T) {
 		l.Units = units
 		b, regions, ok := eu.ceilings.Bound("standard", &l)
 		p := &eu.top.Policies[0]
-		c := eu.ceilings.Ceiling(p, &l, counterOf(&l), true)
+		c := eu.ceilings.Ceiling(p, &l, counterOf(&l), true, 0)
 		if !ok || regions != 2 || b.Share != want || c.Bound.Share != want || c.Terms.Bound.Units != units {
 			t.Errorf("%s, the share of %d units is %d and in a decision %d, want %d", when, units, b.Share, c.Bound.Share, want)
 		}
@@ -153,10 +153,10 @@ func TestUsageUnderAnOverride(t *testing.T) {
 	eu.ceilings.Record(t.Context(), p, &raised, key, used, quota.Gauge{}, eu.timeUS())
 	eu.publish(us)
 	us.share("then", 330)
-	if c := us.ceilings.Ceiling(p, &raised, key, false); c.Units != 3500 || c.Bound.Share != 3300 {
+	if c := us.ceilings.Ceiling(p, &raised, key, false, 0); c.Units != 3500 || c.Bound.Share != 3300 {
 		t.Errorf("of 6000 units, of which the other region used 2500, the ceiling is %d and the share of the bound %d", c.Units, c.Bound.Share)
 	}
-	if c := us.ceilings.Ceiling(p, file, key, false); c.Units != 0 || c.Bound.Share != 330 {
+	if c := us.ceilings.Ceiling(p, file, key, false, 0); c.Units != 0 || c.Bound.Share != 330 {
 		t.Errorf("once the override is over, the ceiling is %d and the share of the bound %d", c.Units, c.Bound.Share)
 	}
 }

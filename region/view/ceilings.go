@@ -260,13 +260,27 @@ type estimates struct {
 // at returns the estimated units of all regions in the limit's window at a time, in the
 // view's order, what our own store has lost, and the counter that it has to hold for that to
 // be so. They are valid until the next call.
-func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, tenant string, l *quota.Limit, at time.Duration) (all []int64, lost int64, known quota.Counter) {
+//
+// Those of a limit with a calendar are in the period of a number, 0 for that of now, which it returns.
+func (e *estimates) at(
+	c *Ceilings, s *snapshot, id uint64, tenant string, l *quota.Limit, at time.Duration, period int64,
+) (all []int64, lost int64, known quota.Counter, _ int64) {
 	raw, all := e.raw[:], e.ordered[:0]
 	if len(s.order) > stackRegions {
 		raw, all = make([]int64, len(s.order)), make([]int64, 0, len(s.order))
 	}
 	c.ledger.Purge(tenant, id)
-	lost, known = c.ledger.Estimates(id, l.WindowUS(), mostOf(c.limits.Load().largest(l, at)), at, raw[:len(s.order)])
+	most := mostOf(c.limits.Load().largest(l, at))
+	if l.Calendar == nil {
+		lost, known = c.ledger.Estimates(id, l.WindowUS(), most, at, raw[:len(s.order)])
+	} else {
+		if period == 0 {
+			us := c.o.TimeUS()
+			now := l.Calendar.At(us)
+			period = c.ledger.Period(id, us, now, l.Calendar.Next(now))
+		}
+		lost, known = c.ledger.PeriodEstimates(id, period, most, at, raw[:len(s.order)])
+	}
 	for _, i := range s.order {
 		units := int64(0)
 		if i >= 0 {
@@ -274,17 +288,17 @@ func (e *estimates) at(c *Ceilings, s *snapshot, id uint64, tenant string, l *qu
 		}
 		all = append(all, units)
 	}
-	return all, lost, known
+	return all, lost, known, period
 }
 
 // Ceiling implements limiter.Global.
-func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool) quota.Ceiling {
+func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, explain bool, period int64) quota.Ceiling {
 	now := c.o.Now()
 	s := c.snapshot.Load()
 	v := s.At(now)
 	var e estimates
-	all, lost, known := e.at(c, s, c.o.Key.CounterID(key), key.Tenant, l, now)
-	answer := quota.Ceiling{Known: known}
+	all, lost, known, period := e.at(c, s, c.o.Key.CounterID(key), key.Tenant, l, now, period)
+	answer := quota.Ceiling{Known: known, Period: period}
 	answer.Units, answer.Closed = v.units(l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, p.Name, l, now)
@@ -360,7 +374,7 @@ func (c *Ceilings) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 	var e estimates
 	window := int(l.Window.Milliseconds())
 	after := sort.Search(window, func(ms int) bool {
-		all, lost, _ := e.at(c, s, id, key.Tenant, l, now+time.Duration(ms)*time.Millisecond)
+		all, lost, _, _ := e.at(c, s, id, key.Tenant, l, now+time.Duration(ms)*time.Millisecond, 0)
 		ceiling, _ := v.units(l, p.OnPartition, all, lost)
 		return ceiling >= units
 	})
@@ -386,11 +400,18 @@ func (c *Ceilings) Record(ctx context.Context, p *quota.Policy, l *quota.Limit, 
 // Local implements limiter.Global.
 func (c *Ceilings) Local(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) {
 	s := c.series(ctx, p, l, key)
-	c.ledger.Local(&s, units, c.o.TimeUS())
+	us := c.o.TimeUS()
+	if l.Calendar != nil {
+		s.Now = l.Calendar.At(us)
+	}
+	c.ledger.Local(&s, units, us)
 }
 
 func (c *Ceilings) series(ctx context.Context, p *quota.Policy, l *quota.Limit, key *quota.CounterKey) ledger.Series {
-	s := ledger.Series{ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: c.limits.Load().nameOf(p.Name, l), Units: l.Units, WindowUS: l.WindowUS()}
+	s := ledger.Series{
+		ID: c.o.Key.CounterID(key), Tenant: key.Tenant, Limit: c.limits.Load().nameOf(p.Name, l), Units: l.Units,
+		WindowUS: l.WindowUS(), Periods: l.Calendar != nil,
+	}
 	if c.o.Check != nil {
 		s.Check = c.o.Check(ctx)
 	}

@@ -88,7 +88,7 @@ func (c *counting) publish(to *counting) {
 // ceiling is the region's ceiling in the view in force.
 func (c *counting) ceiling() quota.Ceiling {
 	p, l := c.policy()
-	return c.ceilings.Ceiling(p, l, counterOf(l), false)
+	return c.ceilings.Ceiling(p, l, counterOf(l), false, 0)
 }
 
 // wantGlobal checks the ceiling of the region while it counts on the other.
@@ -148,7 +148,7 @@ func TestReloadCountsAllUsage(t *testing.T) {
 			eu.wantGlobal("when both have reloaded", 530)
 			p, l := eu.policy()
 			key := counterOf(l)
-			if n := testing.AllocsPerRun(100, func() { eu.ceilings.Ceiling(p, l, key, false) }); n > 0 {
+			if n := testing.AllocsPerRun(100, func() { eu.ceilings.Ceiling(p, l, key, false, 0) }); n > 0 {
 				t.Errorf("a ceiling takes %v allocations, want none", n)
 			}
 

@@ -107,7 +107,7 @@ func (x *limitIndex) most(name string, units int64, now time.Duration) int64 {
 	if units == 0 {
 		units = under.MostUnder(x.times)
 	}
-	if under.Units = max(units, under.Units); under.Algorithm == quota.SlidingLog {
+	if under.Units = max(units, under.Units); under.Algorithm == quota.SlidingLog || under.Calendar != nil {
 		return mostOf(&under)
 	}
 	return 2 * under.Units

@@ -262,8 +262,11 @@ func (r *CounterRecovery) Recover(ctx context.Context) (pause time.Duration) {
 		if !known || key.WindowUS > quota.MaxWindow.Microseconds() { // of a limit that is not in force
 			return
 		}
-		// Its window may be another, from the configuration before or a sibling that has not reloaded.
-		s := ledger.Series{ID: r.ceilings.o.Key.CounterID(&key), Tenant: key.Tenant, Limit: name, Units: l.Units, WindowUS: key.WindowUS}
+		// Its window or calendar may be another, from the configuration before or a sibling that has not reloaded.
+		s := ledger.Series{
+			ID: r.ceilings.o.Key.CounterID(&key), Tenant: key.Tenant, Limit: name, Units: l.Units,
+			WindowUS: key.WindowUS, Periods: key.Calendar != "",
+		}
 		for _, t := range buckets {
 			r.ceilings.ledger.Record(&s, t, gauge, storeUS)
 		}

@@ -91,8 +91,8 @@ func (f perfect) units(t *quota.CeilingTerms, id uint64, l *quota.Limit, at time
 }
 
 // Ceiling implements limiter.Global.
-func (f perfect) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, _ bool) quota.Ceiling {
-	c := f.Ceilings.Ceiling(p, l, key, true)
+func (f perfect) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, _ bool, _ int64) quota.Ceiling {
+	c := f.Ceilings.Ceiling(p, l, key, true, 0)
 	c.Units = f.units(c.Terms, f.p.region.w.key.CounterID(key), l, f.p.region.w.now)
 	c.Local = c.Units
 	return c
@@ -100,7 +100,7 @@ func (f perfect) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKey,
 
 // Grows implements limiter.Global.
 func (f perfect) Grows(p *quota.Policy, l *quota.Limit, key *quota.CounterKey, units int64) time.Duration {
-	c, id, now := f.Ceilings.Ceiling(p, l, key, true), f.p.region.w.key.CounterID(key), f.p.region.w.now
+	c, id, now := f.Ceilings.Ceiling(p, l, key, true, 0), f.p.region.w.key.CounterID(key), f.p.region.w.now
 	return time.Millisecond * time.Duration(sort.Search(int(l.Window.Milliseconds()), func(ms int) bool {
 		return f.units(c.Terms, id, l, now+time.Duration(ms)*time.Millisecond) >= units
 	}))
