@@ -1,6 +1,7 @@
 package grpcapi
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -30,6 +31,8 @@ const (
 const (
 	reasonBounds = "out_of_bounds"
 	reasonTenant = "foreign_tenant"
+	// reasonUnlisted is of a tenant that nobody serves: the topology neither lists it nor has a default.
+	reasonUnlisted = "unlisted_tenant"
 	// reasonTogether is of a reservation: see notTogether.
 	reasonTogether = "not_together"
 )
@@ -55,6 +58,8 @@ func (c *call) refuse(domain, reason string) (message, error) {
 		return c.refusal(domain, reason), nil
 	case reason == reasonTenant:
 		return nil, status.Error(codes.PermissionDenied, "the token is held to other tenants than that of a descriptor")
+	case reason == reasonUnlisted:
+		return nil, status.Error(codes.NotFound, "the tenant of a descriptor is not listed under tenants, and there is no default")
 	case reason == reasonBounds:
 		return nil, status.Error(codes.InvalidArgument, "the message is larger than a request may be")
 	case reason == reasonTogether:
@@ -94,19 +99,10 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	}
 	a.number(overallCode, uint64(code))
 	merged := quota.Decision{Allowed: !v.refused, Basis: v.basis, Mode: v.mode, Reason: v.reason}
-	var headline *cell
 	for i := range v.cells {
-		own := &v.cells[i]
 		at := a.begin(statuses)
-		own.status(&a, v)
+		v.cells[i].status(&a, v)
 		a.end(at)
-		if own.state.Limit == nil || own.rule.Shadow {
-			continue
-		}
-		merged.Limits = append(merged.Limits, own.state)
-		if headline == nil || merged.Headline() == len(merged.Limits)-1 {
-			headline = own
-		}
 	}
 	if v.ignored {
 		c.metrics.ignored.Add(1)
@@ -114,6 +110,7 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	if d != nil {
 		merged.Policy = d.Policy().Name
 	}
+	headline := v.headline(&merged)
 	fields := make(answer.Fields, 0, 4) // as many as most answers have
 	fields.RateLimit(&merged, answer.Input{Headers: c.settings.Headers, Jitter: c.Jitter(), NowUS: c.start.UnixMicro(), Denied: v.refused})
 	for _, f := range fields {
@@ -130,6 +127,34 @@ func (c *call) answer(d *rls.Domain, r *ratelimit.RateLimitRequest, v *verdict) 
 	return a
 }
 
+// headline gives the decision the limits of the request, and returns the cell of the one that sums them up; nil without any. Of
+// several policies the limits are those of that cell's: header fields name one.
+func (v *verdict) headline(d *quota.Decision) (headline *cell) {
+	var all quota.Decision
+	for i := range v.cells {
+		own := &v.cells[i]
+		if own.state.Limit == nil || own.rule.Shadow {
+			continue
+		}
+		all.Limits = append(all.Limits, own.state)
+		if headline == nil || all.Headline() == len(all.Limits)-1 {
+			headline = own
+		}
+	}
+	if headline == nil {
+		return nil
+	}
+	if headline.claim != nil {
+		d.Policy = headline.policy
+	}
+	for i := range v.cells {
+		if own := &v.cells[i]; own.rule != nil && !own.rule.Shadow && own.policy == headline.policy {
+			d.Limits = append(d.Limits, own.decidedBy()...)
+		}
+	}
+	return headline
+}
+
 // seen adds a decision to the span of the call.
 func (c *call) seen(d *quota.Decision) {
 	if c.span != nil {
@@ -141,7 +166,7 @@ func (c *call) seen(d *quota.Decision) {
 // deny adds to a refusal who refused, and passes it on to Options.Denied.
 func (c *call) deny(a *message, v *verdict, policy string) {
 	d := v.denial()
-	d.ID, d.Policy = c.id, policy
+	d.ID, d.Policy = c.id, cmp.Or(d.Policy, policy)
 	a.header(headersToAdd, answer.IDHeader, c.id.String())
 	if s := d.DeniedBy(); s != nil {
 		a.header(headersToAdd, answer.LimitHeader, s.Limit.Name)
@@ -179,16 +204,30 @@ func (c *cell) status(m *message, v *verdict) {
 	default:
 		m.number(statusCode, uint64(ok))
 	}
-	at := m.begin(statusLimit)
-	m.number(limitPerUnit, uint64(c.rule.PerUnit))
-	m.number(limitUnit, uint64(c.rule.Unit)) //nolint:gosec // an enumeration's
-	m.text(limitName, c.rule.Name)
-	if c.rule.Multiplier > 1 {
-		within := m.begin(limitMultiplier)
-		m.number(1, uint64(c.rule.Multiplier))
-		m.end(within)
+	rule := c.rule
+	switch l := c.state.Limit; {
+	case c.claim == nil:
+	case l == nil && !c.over: // no limit of the policy applies
+		return
+	case l != nil:
+		own := rls.RuleOf(l)
+		rule = &own
 	}
-	m.end(at)
+	if rule.Unit > 0 {
+		at := m.begin(statusLimit)
+		m.number(limitPerUnit, uint64(rule.PerUnit))
+		m.number(limitUnit, uint64(rule.Unit)) //nolint:gosec // an enumeration's
+		m.text(limitName, rule.Name)
+		if rule.Multiplier > 1 {
+			within := m.begin(limitMultiplier)
+			m.number(1, uint64(rule.Multiplier))
+			m.end(within)
+		}
+		m.end(at)
+	}
+	if c.over && c.state.Reason == quota.ReasonSuspended { // of which no end is known
+		return
+	}
 	if c.over {
 		m.wholeSeconds(statusReset, max(c.state.RetryAfter, 1))
 		return
@@ -233,7 +272,11 @@ func (c *call) metadata(a *message, d *rls.Domain, r *ratelimit.RateLimitRequest
 	if headline != nil {
 		limit = headline.rule.Path
 	}
-	c.why(a, merged, r.GetDomain(), limit, c.trace)
+	policy := r.GetDomain()
+	if headline != nil && headline.claim != nil {
+		policy, limit = headline.policy, headline.state.Limit.Name
+	}
+	c.why(a, merged, policy, limit, c.trace)
 	if v.apart {
 		a.value("apart", structpb.NewBoolValue(true))
 	}

@@ -13,7 +13,8 @@ import (
 
 // cell is one descriptor of a request: what applies to it, and what came of it.
 type cell struct {
-	rule   *rls.Rule // nil: no limit applies
+	rule   *rls.Rule      // nil: no limit applies
+	claim  *quota.Request // where the tenant's policy decides, under rule ByPolicy: nil otherwise
 	tenant string
 	dims   quota.Dimensions
 	cost   int64 // with that of its equals
@@ -21,17 +22,22 @@ type cell struct {
 	first  int  // place of the first of its equals, which is asked for all of them
 	free   bool // it is not denied: it takes units back
 
-	over      bool // under its limit there is no room for the cost
-	undecided bool // the cell is over because nothing could be decided
-	state     quota.LimitState
+	over      bool               // under its limit there is no room for the cost
+	undecided bool               // the cell is over because nothing could be decided
+	state     quota.LimitState   // of several limits the one that sums them up
+	states    []quota.LimitState // of the tenant's policy, of which policy is the name
+	policy    string
+	unserved  bool // no policy decides, since nobody serves the tenant
 }
 
 // counted reports whether the cell has to be asked.
-func (c *cell) counted() bool { return c.rule != nil && !c.rule.Unlimited && c.rule.PerUnit > 0 }
+func (c *cell) counted() bool {
+	return c.claim != nil || c.rule != nil && !c.rule.Unlimited && c.rule.PerUnit > 0
+}
 
 // never reports whether the cost can never be admitted.
 func (c *cell) never() bool {
-	return c.rule != nil && !c.rule.Unlimited && (c.rule.PerUnit == 0 || c.ask == quota.AskCheck && c.cost > c.rule.Limit.Units)
+	return c.claim == nil && c.rule != nil && !c.rule.Unlimited && (c.rule.PerUnit == 0 || c.ask == quota.AskCheck && c.cost > c.rule.Limit.Units)
 }
 
 // ofQuota reports whether the cell refuses the request together with all others of quota mode.
@@ -63,6 +69,11 @@ func (s *Server) cells(d *rls.Domain, descriptors []*common.RateLimitDescriptor,
 			ignored = ignored || c.rule == nil
 		}
 		if c.rule == nil {
+			if c.claim = rls.Claim(d, entries); c.claim != nil {
+				c.rule, c.tenant, c.dims = d.ByPolicy(), c.claim.Tenant, c.claim.Dimensions
+				c.price(own, p)
+				continue
+			}
 			c.rule = rls.Match(d, entries)
 		}
 		if c.rule == nil {
@@ -97,7 +108,8 @@ func addUp(cells []cell) {
 			continue
 		}
 		c.first = slices.IndexFunc(cells[:i+1], func(o cell) bool {
-			return o.counted() && o.rule == c.rule && o.ask == c.ask && o.free == c.free && o.tenant == c.tenant && slices.Equal(o.dims, c.dims)
+			return o.counted() && o.rule == c.rule && o.ask == c.ask && o.free == c.free && o.tenant == c.tenant && slices.Equal(o.dims, c.dims) &&
+				(c.claim == nil || o.claim.TenantPolicy == c.claim.TenantPolicy)
 		})
 		if first := &cells[c.first]; c.first < i && c.ask != quota.AskPeek {
 			first.cost = min(first.cost+c.cost, quota.MaxUnits)

@@ -2,6 +2,7 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -92,12 +93,23 @@ func (v *verdict) denial() quota.Decision {
 		switch {
 		case !v.refuses(c):
 		case !c.undecided && (d.Limits == nil || c.state.RetryAfter > d.Limits[0].RetryAfter):
-			d.Tenant, d.Cost, d.Basis, d.Limits = c.tenant, c.cost, quota.BasisExact, []quota.LimitState{c.state}
+			d.Tenant, d.Cost, d.Basis, d.Policy, d.Limits = c.tenant, c.cost, quota.BasisExact, c.policy, c.decidedBy()
 		case d.Tenant == "":
 			d.Tenant, d.Cost = c.tenant, c.cost
 		}
 	}
 	return d
+}
+
+// decidedBy are the states of the limits that decided a cell.
+func (c *cell) decidedBy() []quota.LimitState {
+	switch {
+	case c.claim != nil:
+		return c.states
+	case c.state.Limit != nil:
+		return []quota.LimitState{c.state}
+	}
+	return nil
 }
 
 // refuses reports whether the request is refused because of a cell, or of others in quota mode with it.
@@ -125,10 +137,10 @@ func (v *verdict) steps() (others, checks, shadow []step) {
 			to = &checks
 		}
 		at := -1
-		if own.ask != quota.AskReport && !c.rule.Shadow && !c.never() {
+		if own.ask != quota.AskReport && c.claim == nil && !c.rule.Shadow && !c.never() {
 			at = slices.IndexFunc(*to, func(o step) bool {
 				first := &v.cells[o.cells[0]]
-				return o.ask == own.ask && first.tenant == c.tenant && !first.rule.Shadow && !first.never()
+				return o.ask == own.ask && first.tenant == c.tenant && first.claim == nil && !first.rule.Shadow && !first.never()
 			})
 		}
 		if at >= 0 {
@@ -148,7 +160,7 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 		o := &steps[i]
 		q := v.question(d, o)
 		if o.ask == quota.AskReport { // only what is asked before shows whether it exceeds the limit
-			if first := &v.cells[o.cells[0]]; first.cost <= first.rule.Limit.Units {
+			if first := &v.cells[o.cells[0]]; first.claim != nil || first.cost <= first.rule.Limit.Units {
 				q.Ask = quota.AskPeek
 				qs = append(qs, q)
 				q.Ask = quota.AskReport
@@ -162,7 +174,7 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 	for i := range steps {
 		o := &steps[i]
 		if o.ask == quota.AskReport && !o.over {
-			o.over = outcomes[0].Err != nil || denied(&outcomes[0].Decision)
+			o.over = outcomes[0].Err != nil || v.cells[o.cells[0]].refusedBy(&outcomes[0].Decision)
 			outcomes = outcomes[1:]
 		}
 		if rest := s.read(d, v, o, &outcomes[0]); len(rest) > 0 {
@@ -173,12 +185,21 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 	return again
 }
 
-func denied(d *quota.Decision) bool {
+// refusedBy reports whether a look refuses the cell: where its tenant's policy only observes, no limit of that does.
+func (c *cell) refusedBy(d *quota.Decision) bool {
+	if c.claim != nil {
+		return !d.Allowed
+	}
 	return d.TurnedAway() || slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Denied })
 }
 
 func (v *verdict) question(d *rls.Domain, o *step) quota.Question {
 	first := &v.cells[o.cells[0]]
+	if first.claim != nil {
+		q := quota.Question{Ask: o.ask, Request: *first.claim}
+		q.Cost = first.cost
+		return q
+	}
 	q := quota.Question{Ask: o.ask, Request: quota.Request{
 		Tenant: first.tenant, Policy: d.Policy().Name, Observe: first.rule.Shadow, Charges: make([]quota.Charge, len(o.cells)),
 	}}
@@ -198,6 +219,10 @@ const unknownWait = time.Second
 // read takes in the outcome of a step, and returns the cells to ask again.
 func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome) (again []int) {
 	got := &outcome.Decision
+	if v.cells[o.cells[0]].claim != nil {
+		s.readClaim(d, v, o, outcome)
+		return nil
+	}
 	if outcome.Err != nil {
 		s.refusals.Warn("a descriptor could not be decided", "domain", d.Name, "error", outcome.Err)
 		*got = quota.Decision{Allowed: d.Policy().OnStoreLoss == quota.FailOpen, Basis: quota.BasisClosed}
@@ -230,11 +255,7 @@ func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome
 			c.over = c.state.Denied
 		}
 		c.state.Denied = c.over
-		for n := i + 1; n < len(v.cells); n++ {
-			if e := &v.cells[n]; e.first == i {
-				e.state, e.over, e.undecided = c.state, c.over, c.undecided
-			}
-		}
+		v.share(i)
 		if c.over && !c.rule.Quota {
 			quotaOnly = false
 		}
@@ -246,6 +267,42 @@ func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome
 		return nil
 	}
 	return again
+}
+
+// share gives the equals of a cell what came of it.
+func (v *verdict) share(i int) {
+	c := &v.cells[i]
+	for n := i + 1; n < len(v.cells); n++ {
+		if e := &v.cells[n]; e.first == i {
+			e.state, e.states, e.policy, e.over, e.undecided, e.unserved = c.state, c.states, c.policy, c.over, c.undecided, c.unserved
+		}
+	}
+}
+
+// readClaim takes in what the policy of a tenant decided about a cell.
+func (s *Server) readClaim(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome) {
+	c, got := &v.cells[o.cells[0]], &outcome.Decision
+	if bad := (*quota.Invalid)(nil); errors.As(outcome.Err, &bad) && bad.Fault == quota.FaultCost {
+		w := bad.Limit.Window
+		*got = quota.Decision{Policy: bad.Policy, Limits: []quota.LimitState{{Limit: bad.Limit, Denied: true, RetryAfter: w, ResetAfter: w}}}
+	} else if outcome.Err != nil {
+		s.refusals.Warn("a descriptor could not be decided by its tenant's policy", "domain", d.Name, "tenant", c.tenant, "error", outcome.Err)
+		*got = quota.Decision{Basis: quota.BasisClosed}
+		c.unserved = bad != nil
+	}
+	v.note(got)
+	c.state, c.states, c.policy, c.undecided = quota.LimitState{}, got.Limits, got.Policy, got.TurnedAway()
+	if i := got.Headline(); i >= 0 {
+		c.state = got.Limits[i]
+	} else if !got.Allowed {
+		c.state.RetryAfter = unknownWait
+	}
+	if c.over = !got.Allowed; o.ask == quota.AskReport {
+		if c.over = c.over || o.over; c.over {
+			c.state.RetryAfter = max(c.state.RetryAfter, c.state.ResetAfter)
+		}
+	}
+	v.share(o.cells[0])
 }
 
 // note keeps what the verdict rests on: the first decision that is degraded, or that refuses.

@@ -232,6 +232,8 @@ func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, 
 			continue
 		}
 		switch {
+		case own.claim != nil:
+			return h, status.Errorf(codes.FailedPrecondition, "descriptor %d is decided by its tenant's policy: reserve it over HTTP", i)
 		case d.Policy().Reserves() && !own.rule.Limit.Holds():
 			return h, status.Errorf(codes.InvalidArgument, "descriptor %d: a limit that comes with a request takes no reservation", i)
 		case h.Charges != nil && own.tenant != h.Tenant, len(h.Charges) == quota.MaxLimits,

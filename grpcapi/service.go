@@ -115,6 +115,9 @@ func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing
 	deadline, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
 	defer cancel()
 	c.decide(deadline, d, v)
+	if slices.ContainsFunc(v.cells, func(o cell) bool { return o.unserved }) {
+		return nil, reasonUnlisted, nil
+	}
 	return v, "", nil
 }
 
@@ -126,6 +129,8 @@ func refundable(cells []cell, d *rls.Domain, p pricing) error {
 		case !d.Refunds:
 			return status.Errorf(codes.InvalidArgument,
 				"descriptor %d has is_negative_hits, and domain %s takes no refunds: set refunds: true of it in topology.yaml", i, d.Name)
+		case c.claim != nil:
+			return status.Errorf(codes.InvalidArgument, "descriptor %d has is_negative_hits: the policy of a tenant takes no refunds", i)
 		case !c.rule.Limit.Refundable:
 			return status.Errorf(codes.InvalidArgument, "descriptor %d has is_negative_hits: a limit that comes with a request takes no refunds", i)
 		case !p.reports:

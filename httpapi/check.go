@@ -194,12 +194,12 @@ func (c *call) describe(d *quota.Decision, denied bool) {
 		c.Fields.Set("Idempotency-Replayed", "true")
 	}
 	if s := d.DeniedBy(); s != nil && denied {
-		c.nameLimit(s.Limit.Name)
+		c.nameLimit(s.Limit)
 	}
 }
 
-func (c *call) nameLimit(name string) {
-	if name != "" {
-		c.Fields.Set(answer.LimitHeader, name)
+func (c *call) nameLimit(l *quota.Limit) {
+	if l != nil {
+		c.Fields.Set(answer.LimitHeader, l.Name)
 	}
 }

@@ -262,7 +262,7 @@ func refuses(f quota.Fault, pointer, detail string) func(context.Context, quota.
 }
 
 func tooCostly(context.Context, quota.Request) (quota.Decision, error) {
-	return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Limit: "burst", Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}}
+	return quota.Decision{}, &quota.Invalid{Fault: quota.FaultCost, Limit: &quota.Limit{Name: "burst"}, Fields: []quota.FieldError{{Pointer: "/cost", Detail: "is at most 20"}}}
 }
 
 // options log nothing, draw no jitter, and give all decisions one id.

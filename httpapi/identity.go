@@ -45,6 +45,9 @@ func identify(f *quota.ForwardAuth, r *Request, said *Said) (id quota.Request, e
 	if anonymous { // of which nothing was verified
 		id.TenantPolicy = ""
 	}
+	if f.PolicyFrom != nil {
+		id.PolicyValues = f.PolicyFrom.Policies
+	}
 	id.Dimensions = append(make(quota.Dimensions, 0, len(f.Dimensions)+len(said.Dimensions)+1), said.Dimensions...)
 	id.Dimensions = slices.DeleteFunc(id.Dimensions, func(d quota.Dimension) bool { return d.Value == "" })
 	for i := range f.Dimensions {

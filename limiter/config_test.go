@@ -88,7 +88,7 @@ func TestConfigRefusesRequests(t *testing.T) {
 		r := memoryRig(t, row.config, nil)
 		_, err := r.Check(context.Background(), row.request)
 		var bad *quota.Invalid
-		if !errors.As(err, &bad) || bad.Fault != row.fault || (bad.Limit != "") != (row.fault == quota.FaultCost) || bad.Error() != row.want {
+		if !errors.As(err, &bad) || bad.Fault != row.fault || (bad.Limit != nil) != (row.fault == quota.FaultCost) || bad.Error() != row.want {
 			t.Errorf("%s:\n got %v\nwant %s", row.why, err, row.want)
 		}
 		if n := r.count(t, "regiond.decisions"); n != 0 {

@@ -37,11 +37,14 @@ func bounded(t *testing.T) (*rig, *overlay) {
 			{Name: "strict", Units: units, Window: time.Minute, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict},
 		}}
 	}
+	domain := strict("rls-edge", 9)
+	domain.Limits[0].Name = "domains"
 	l, err := limiter.New(limiter.Options{
 		Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Config: limiter.Config{
 			Region: "eu", MaxOverride: 10, Global: &thirds{}, Policies: []quota.Policy{strict("standard", 9), strict("large", 90)},
 			Default: &quota.Tenant{Policy: "standard"}, MaxUnknown: 9, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}},
+			Domains: []quota.Domain{{Policy: &domain, Tenant: "edge"}},
 		},
 	})
 	if err != nil {
@@ -133,6 +136,11 @@ func TestLimitOf(t *testing.T) {
 	}
 	if l, err := r.LimitOf(t.Context(), &quota.CounterKey{Tenant: "raised", Policy: "standard", Limit: "gone"}); l != nil || err != nil {
 		t.Errorf("of no limit: %+v, %v", l, err)
+	}
+	// No override changes limits of a domain, so what is lent of them waits for none.
+	o.set("cut", "", quota.OverrideLimit{Name: "domains", Units: 1})
+	if l, err := r.LimitOf(t.Context(), &quota.CounterKey{Tenant: "cut", Policy: "rls-edge", Limit: "domains"}); err != nil || l.Units != 9 {
+		t.Errorf("of a domain: %+v, %v", l, err)
 	}
 	o.err = &store.Error{Reason: quota.ReasonRedisTimeout, Err: errors.New("too late")}
 	if l, err := r.LimitOf(t.Context(), &quota.CounterKey{Tenant: "acme", Policy: "standard", Limit: "strict"}); l != nil || err == nil {

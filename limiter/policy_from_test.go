@@ -54,11 +54,7 @@ func TestTenantPolicy(t *testing.T) {
 		{map[string]string{"gold": "large"}, "acme", "", "pro", "free", 10}, // no value but those
 		{map[string]string{"gold": "gone"}, "acme", "", "gold", "free", 10},
 	} {
-		config.PolicyValues = row.values
-		if err := l.Configure(config); err != nil {
-			t.Fatal(err)
-		}
-		d := ask(t, r, quota.Request{Tenant: row.tenant, Policy: row.policy, TenantPolicy: row.value})
+		d := ask(t, r, quota.Request{Tenant: row.tenant, Policy: row.policy, TenantPolicy: row.value, PolicyValues: row.values})
 		if d.Policy != row.want || d.Limits[0].Limit.Units != row.units {
 			t.Errorf("%+v: policy %s with %d units", row, d.Policy, d.Limits[0].Limit.Units)
 		}

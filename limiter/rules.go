@@ -29,8 +29,6 @@ type Config struct {
 	Tenants  map[string]quota.Tenant
 	// Default is the rule for tenants that are not listed; nil refuses them.
 	Default *quota.Tenant
-	// PolicyValues are the policies of values of Request.TenantPolicy, as of quota.PolicySource; nil: each value is the name of one.
-	PolicyValues map[string]string
 	// Dimensions are names that requests may carry although no policy uses them,
 	// such as those that a gateway always sends.
 	Dimensions []string
@@ -178,8 +176,9 @@ func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
 	case r.plans[name] == nil:
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
-		q.plan = r.plans[name]
-		ms = append(ms, r.unknownDimensions(req.Dimensions)...)
+		if q.plan = r.plans[name]; !req.IgnoreUnknown {
+			ms = append(ms, r.unknownDimensions(req.Dimensions)...)
+		}
 	}
 	if len(ms) > 0 {
 		return &quota.Invalid{Fault: quota.FaultInput, Fields: ms}
@@ -204,10 +203,10 @@ func (r *rules) tenant(id string) (t quota.Tenant, listed bool) {
 	return t, listed
 }
 
-// claimed returns the policy that a value of Request.TenantPolicy means.
-func (r *rules) claimed(value string) (policy string, ok bool) {
-	if policy = value; r.PolicyValues != nil {
-		policy = r.PolicyValues[value]
+// claimed returns the policy that the TenantPolicy of a request means.
+func (r *rules) claimed(req *quota.Request) (policy string, ok bool) {
+	if policy = req.TenantPolicy; req.PolicyValues != nil {
+		policy = req.PolicyValues[policy]
 	}
 	return policy, r.plans[policy] != nil
 }
@@ -323,7 +322,7 @@ func (q *query) tooCostly(op store.Op) error {
 			cost = q.request.Charges[i].Cost
 		}
 		if cost > most {
-			return &quota.Invalid{Fault: quota.FaultCost, Limit: l.Name, Fields: []quota.FieldError{{Pointer: pointer, Detail: fmt.Sprintf(
+			return &quota.Invalid{Fault: quota.FaultCost, Limit: l, Policy: q.plan.policy.Name, Fields: []quota.FieldError{{Pointer: pointer, Detail: fmt.Sprintf(
 				"%d can never be admitted: limit %s of policy %s holds %d", cost, l.Name, q.plan.policy.Name, most)}}}
 		}
 	}

@@ -13,11 +13,14 @@ import (
 type Request struct {
 	Tenant string
 	Policy string // "" means the tenant's own
-	// TenantPolicy is what the gateway has verified of the tenant's own policy: a value of PolicySource, "" for nothing. It wins
-	// over Policy where a policy has that value.
+	// TenantPolicy is what the gateway has verified of the tenant's own policy, "" for nothing. It wins over Policy where it names a
+	// policy: as a value of PolicyValues, or itself where these are nil.
 	TenantPolicy string
+	PolicyValues map[string]string
 	Dimensions   Dimensions
-	Cost         int64 // 1…MaxUnits
+	// IgnoreUnknown ignores dimensions that no policy counts or asks by, which otherwise are an error.
+	IgnoreUnknown bool
+	Cost          int64 // 1…MaxUnits
 	// IdempotencyKey makes a retried admission free for IdempotencyLife, "" for
 	// none; at most MaxIdempotencyKey bytes of ValidID.
 	IdempotencyKey string

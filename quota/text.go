@@ -142,7 +142,8 @@ const (
 type Invalid struct {
 	Fault  Fault
 	Fields []FieldError
-	Limit  string // of FaultCost: the name of the limit that the cost is above
+	Limit  *Limit // of FaultCost: the one that the cost is above, of policy Policy
+	Policy string
 }
 
 // Error implements error in one line.

@@ -46,6 +46,11 @@ tenants: {default: {policy: p}}
 			"open to plans", "regions: [{name: a, http: 127.0.0.1:1, grpc: ':3'}]" + rest + "forward_auth: {tenant: {header: X-Tenant}, policy_from: {header: X-Plan}}\n",
 			[]string{"/regions/0/grpc: whoever reaches the API of a can", "/forward_auth/policy_from: whoever reaches the API of a says itself"},
 		},
+		{
+			"open to plans of descriptors", "regions: [{name: a, http: 127.0.0.1:1, grpc: ':3'}]" + rest + "rls: {domains: {d: {file: f, tenant: [t], policy_from: {descriptor: plan}}}}\n",
+			[]string{"/regions/0/grpc: whoever reaches the API of a can", "/rls/domains/d/policy_from: whoever reaches the API of a says itself"},
+		},
+		{"plans of descriptors", "regions: [{name: a, http: 127.0.0.1:1, grpc: '127.0.0.1:3'}]" + rest + "rls: {domains: {d: {file: f, tenant: [t], policy_from: {descriptor: plan}}}}\n", nil},
 		{"plans of gateways", "regions: [{name: a, http: ':1'}]" + rest + "forward_auth: {tenant: {header: X-Tenant}, policy_from: {header: X-Plan}}\naccess: {tokens_file: /t}\n", nil},
 		{"tokens", "regions: [{name: a, http: ':1', admin: ':2', grpc: ':3'}]" + rest + "access: {tokens_file: /t, admin_tokens_file: /t}\n", nil},
 		{"certificates", "regions: [{name: a, http: ':1'}]" + rest + "access: {client_ca_file: /c, cert_file: /c, key_file: DIR/closed}\n", nil},

@@ -62,6 +62,10 @@ func (t *Topology) canonical() []byte {
 		d := &t.RLS.Domains[i]
 		fmt.Fprintf(&b, "domain %q sum %x %s tenant %q charge %s overrides %t on_partition %s on_store_loss %s on_overload %s overshoot %s\n", d.Name,
 			d.Sum, d.Scope, d.Tenant, d.Charge, d.Overrides, d.OnPartition, d.OnStoreLoss, d.OnOverload, d.MaxOvershoot)
+		if from := d.PolicyFrom; from != nil {
+			fmt.Fprintf(&b, "policy_from descriptor %q all %t\n", from.Descriptor, from.Policies == nil)
+			canonicalPolicyValues(&b, from.Policies)
+		}
 		if d.Metadata {
 			b.WriteString("dynamic_metadata\n")
 		}
@@ -121,9 +125,7 @@ func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.Tenant.Header)
 	if from := f.PolicyFrom; from != nil {
 		fmt.Fprintf(b, "policy_from header %q metadata %q all %t\n", from.Header, from.Metadata, from.Policies == nil)
-		for _, value := range slices.Sorted(maps.Keys(from.Policies)) {
-			fmt.Fprintf(b, "value %q policy %q\n", value, from.Policies[value])
-		}
+		canonicalPolicyValues(b, from.Policies)
 	}
 	for _, s := range f.Dimensions {
 		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", s.Name, s.Header, s.ClientIP, s.Hash)
@@ -144,6 +146,12 @@ func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
 	}
 	if f.CaseSensitive {
 		b.WriteString("case_sensitive\n")
+	}
+}
+
+func canonicalPolicyValues(b *bytes.Buffer, policies map[string]string) {
+	for _, value := range slices.Sorted(maps.Keys(policies)) {
+		fmt.Fprintf(b, "value %q policy %q\n", value, policies[value])
 	}
 }
 

@@ -17,6 +17,22 @@ func replaced(t *testing.T, src, old, with string) string {
 	return strings.Replace(src, old, with, 1)
 }
 
+// TestHashOfPolicyFrom: what a domain's policy_from says is a fact that decisions rest on.
+func TestHashOfPolicyFrom(t *testing.T) {
+	hashes := map[string]string{}
+	for _, from := range []string{
+		"", "policy_from: {descriptor: plan}", "policy_from: {descriptor: tier}", "policy_from: {descriptor: plan, policies: [p]}",
+		"policy_from: {descriptor: plan, policies: {gold: p}}", "policy_from: {descriptor: plan, policies: {gold: q}}",
+	} {
+		hash := parse(t, "regions: [{name: a, http: ':1'}]\npolicies: [{name: p, limits: [{name: l, units: 1, per: 1m}]}, {name: q, limits: [{name: l, units: 2, per: 1m}]}]\n"+
+			"tenants: {default: {policy: p}}\nrls: {domains: {d: {file: f, tenant: [t], "+from+"}}}\n").Hash()
+		if other, same := hashes[hash]; same {
+			t.Errorf("%q has the hash of %q", from, other)
+		}
+		hashes[hash] = from
+	}
+}
+
 // Each row changes one fact of testdata/full.yaml that a decision rests on.
 func TestHashChangesWithEachFact(t *testing.T) {
 	src := string(read(t, "testdata/full.yaml"))

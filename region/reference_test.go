@@ -393,7 +393,7 @@ tenants: {one: {policy: p}}
 forward_auth: {tenant: {header: X-T}, policy_from: {header: X-Plan}, dimensions: {one: {header: X-User}}, routes: [{name: r, path: /r}]}
 headers: {}
 access: {}
-rls: {domains: {one: {file: f.yaml}}, compat: {}}
+rls: {domains: {one: {file: f.yaml, tenant: [t], policy_from: {descriptor: d}}}, compat: {}}
 `
 
 // parsed is what Parse makes of the sample with a key of the object at a path set to a value, or without that key. pointer is

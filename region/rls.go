@@ -73,6 +73,9 @@ type Domain struct {
 	// Tenant are keys of descriptors: the first that a descriptor has says whose it is. Without any, it is the domain's.
 	// Descriptors of one tenant are decided together.
 	Tenant []string `yaml:"tenant"`
+	// PolicyFrom has descriptors with one of the keys of `tenant` decided by the policy of their tenant, as checks of the API are, and
+	// not by the domain's file. docs/configure.md says which policy that is.
+	PolicyFrom *PolicyFrom `yaml:"policy_from"`
 	// Charge says which requests are charged. Default: `weighted`. docs/coming-from.md compares them.
 	Charge Charge `yaml:"charge"`
 	// Overrides is whether a limit in a request counts, in its region. Default: `false`.
@@ -102,6 +105,15 @@ type Domain struct {
 	Rules Rules
 	// Sum is of the files' contents.
 	Sum [sha256.Size]byte
+}
+
+// PolicyFrom is where a descriptor has the policy of its tenant. Its value is trusted as that of the tenant's key is.
+type PolicyFrom struct {
+	// Descriptor is the key of the entry, whose value the gateway has verified, such as a claim of a JWT.
+	Descriptor string `yaml:"descriptor,required"`
+	// Policies are the values that count: a list of policies, or a mapping of values to policies. Without it, each value is the name of
+	// a policy.
+	Policies map[string]string `yaml:"policies"`
 }
 
 // Paths are where the files are, seen from the folder of the topology.
@@ -166,6 +178,13 @@ func (t *Topology) validateRLS(ps *problems) {
 		ps.when(len(d.Files) == 0, d.At+"/file", "a domain has a file")
 		ps.when(d.Refunds && d.Scope == quota.ScopeGlobal, d.At+"/refunds",
 			"needs scope: region; other regions keep the most that they received of a count, and would not see it fall")
+		if from := d.PolicyFrom; from != nil {
+			at := d.At + "/policy_from"
+			ps.when(len(d.Tenant) == 0, at, "needs `tenant`: the keys of descriptors that say whose they are")
+			ps.when(from.Descriptor == "", at+"/descriptor", "must not be empty")
+			ps.when(d.MaxTTL > 0, at, "is not for a domain with max_ttl, whose reservations are of the limits of its file; remove one of both")
+			t.validatePolicyValues(ps, at, from.Policies)
+		}
 		switch {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:

@@ -335,9 +335,14 @@ func (t *Topology) validatePolicyFrom(ps *problems, from *quota.PolicySource) {
 		ps.when(namespace == "" || namespace == "header" || slices.Contains(strings.Split(key, "/"), ""), at+"/metadata",
 			"must be a place in Envoy's dynamic metadata such as envoy.filters.http.jwt_authn/payload/plan, is %q", quota.Clip(from.Metadata))
 	}
-	ps.when(from.Policies != nil && len(from.Policies) == 0, at+"/policies", "names no policy; leave it out to take all")
-	for _, value := range slices.Sorted(maps.Keys(from.Policies)) {
-		at, name := under(at+"/policies", value), from.Policies[value]
+	t.validatePolicyValues(ps, at, from.Policies)
+}
+
+// validatePolicyValues checks `policies` of the policy_from at a pointer.
+func (t *Topology) validatePolicyValues(ps *problems, at string, policies map[string]string) {
+	ps.when(policies != nil && len(policies) == 0, at+"/policies", "names no policy; leave it out to take all")
+	for _, value := range slices.Sorted(maps.Keys(policies)) {
+		at, name := under(at+"/policies", value), policies[value]
 		if err := quota.ValidID(value); err != nil {
 			ps.add(at, "a value %v", err)
 		}

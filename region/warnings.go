@@ -3,6 +3,7 @@ package region
 import (
 	"cmp"
 	"io/fs"
+	"net/textproto"
 	"os"
 	"slices"
 	"strings"
@@ -44,11 +45,11 @@ func (t *Topology) Warnings() []quota.FieldError {
 	if d := t.Tenants.Default; d != nil {
 		used[d.Policy] = true
 	}
-	if f := t.ForwardAuth; f != nil && f.PolicyFrom != nil {
+	for _, policies := range t.policyValues() {
 		for i := range t.Policies {
-			used[t.Policies[i].Name] = used[t.Policies[i].Name] || f.PolicyFrom.Policies == nil
+			used[t.Policies[i].Name] = used[t.Policies[i].Name] || policies == nil
 		}
-		for _, name := range f.PolicyFrom.Policies {
+		for _, name := range policies {
 			used[name] = true
 		}
 	}
@@ -66,7 +67,23 @@ func (t *Topology) Warnings() []quota.FieldError {
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
 	}
+	for i := range t.RLS.Domains {
+		t.RLS.Domains[i].warnPolicyFrom(&ps)
+	}
 	return ps
+}
+
+// policyValues are the `policies` of each policy_from, nil for one that takes all.
+func (t *Topology) policyValues() (all []map[string]string) {
+	if f := t.ForwardAuth; f != nil && f.PolicyFrom != nil {
+		all = append(all, f.PolicyFrom.Policies)
+	}
+	for i := range t.RLS.Domains {
+		if from := t.RLS.Domains[i].PolicyFrom; from != nil {
+			all = append(all, from.Policies)
+		}
+	}
+	return all
 }
 
 // warnRegions finds two regions on one Redis, which would write the same keys and
@@ -236,6 +253,19 @@ func (t *Topology) warnPolicyFrom(ps *problems, f *quota.ForwardAuth) {
 		"only ext_authz over gRPC brings metadata, and no region has a listener `grpc`; set it, or start regiond with --grpc")
 }
 
+// warnPolicyFrom finds keys whose values clients choose. What a gateway fills others with its own configuration says.
+func (d *Domain) warnPolicyFrom(ps *problems) {
+	if d.PolicyFrom == nil {
+		return
+	}
+	at, key := d.At+"/policy_from/descriptor", d.PolicyFrom.Descriptor
+	header := textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-"))
+	ps.when(ofClients(header) || slices.Contains([]string{"remote_address", "masked_remote_address", "path", "query_match"}, key), at,
+		"clients choose what descriptors have as %q, and so their policy; use a key that the gateway fills from what it has verified, "+
+			"such as metadata of jwt_authn", quota.Clip(key))
+	ps.when(slices.Contains(d.Tenant, key), at, "is a key of `tenant`; list tenants under `tenants` with their policies instead")
+}
+
 // ofClients reports whether a header is one that clients set and gateways pass on as it is, or with what they add.
 func ofClients(header string) bool {
 	return slices.Contains([]string{
@@ -284,6 +314,8 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			"set access.tokens_file or client_ca_file, or listen on loopback"
 		admin = "whoever reaches the admin listener of %s can delete usage and read profiles; " +
 			"set access.admin_tokens_file or admin_client_ca_file, or listen on loopback"
+		saysItself = "whoever reaches the API of %s says itself which policy it has; " +
+			"set access.tokens_file or client_ca_file, so that only the gateway can"
 	)
 	open := t.Access.TokensFile == "" && t.Access.ClientCAFile == ""
 	t.warnOpen(&ps, open, "/http", func(g *Region) string { return g.HTTP }, api)
@@ -294,8 +326,15 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 		names, _ := t.those(func(_ int, g *Region) bool {
 			return !OnLoopback(g.HTTP) || g.GRPC != "" && !OnLoopback(g.GRPC)
 		})
-		ps.when(open && names != "", "/forward_auth/policy_from", "whoever reaches the API of %s says itself which policy it has; "+
-			"set access.tokens_file or client_ca_file, so that only the gateway can", names)
+		ps.when(open && names != "", "/forward_auth/policy_from", saysItself, names)
+	}
+	for i := range t.RLS.Domains {
+		names, _ := t.those(func(_ int, g *Region) bool {
+			compat := t.RLS.Compat
+			return slices.ContainsFunc([]string{g.GRPC, compat.HTTP, compat.GRPC}, func(addr string) bool { return addr != "" && !OnLoopback(addr) })
+		})
+		d := &t.RLS.Domains[i]
+		ps.when(open && names != "" && d.PolicyFrom != nil, d.At+"/policy_from", saysItself, names)
 	}
 	for _, l := range t.RLS.Compat.listeners() {
 		ps.when(open && !OnLoopback(l.addr), l.field,

@@ -5,6 +5,7 @@
 package rls
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
@@ -23,6 +24,8 @@ type Domain struct {
 	Metadata  bool // answers repeat the request
 
 	tenants   []string
+	claims    *region.PolicyFrom // nil: no descriptor is decided by its tenant's policy
+	byPolicy  Rule
 	scope     quota.Scope
 	overshoot quota.Overshoot
 	policy    quota.Policy
@@ -35,6 +38,9 @@ func (d *Domain) Policy() *quota.Policy { return &d.policy }
 
 // Rules are all rules, in the order of the file.
 func (d *Domain) Rules() []*Rule { return d.rules }
+
+// ByPolicy is the rule of descriptors that their tenant's policy decides. It has no limit of its own.
+func (d *Domain) ByPolicy() *Rule { return &d.byPolicy }
 
 // Rule is one rate_limit of the file. Immutable.
 type Rule struct {
@@ -154,6 +160,37 @@ func Dimensions[E Entry](dst quota.Dimensions, r *Rule, entries []E) quota.Dimen
 		dst = append(dst, quota.Dimension{Name: v.name, Value: ID(value)})
 	}
 	return dst
+}
+
+// Claim makes of a descriptor that its tenant's policy decides the request for that, without cost: of the first entry that is one of
+// the domain's tenant keys comes the tenant, of the entry of policy_from the policy, and of the others dimensions. nil: the domain's
+// file decides it.
+//
+// Of several entries with one key the first counts. A key that no dimension may have is left out.
+func Claim[E Entry](d *Domain, entries []E) *quota.Request {
+	if d.claims == nil {
+		return nil
+	}
+	find := func(key string) int { return slices.IndexFunc(entries, func(e E) bool { return e.GetKey() == key }) }
+	tenant := -1
+	for i := 0; tenant < 0 && i < len(d.tenants); i++ {
+		tenant = find(d.tenants[i])
+	}
+	if tenant < 0 {
+		return nil
+	}
+	r := &quota.Request{Tenant: ID(entries[tenant].GetValue()), PolicyValues: d.claims.Policies, IgnoreUnknown: true}
+	for i, e := range entries {
+		switch key := e.GetKey(); {
+		case find(key) < i || i == tenant:
+		case key == d.claims.Descriptor:
+			r.TenantPolicy = e.GetValue()
+		case quota.ValidName(key) == nil:
+			r.Dimensions = append(r.Dimensions, quota.Dimension{Name: key, Value: ID(e.GetValue())})
+		}
+	}
+	_, _ = r.Dimensions.Sort() // the names differ
+	return r
 }
 
 // TenantOf is whose a descriptor is: the value of the first key in the domain's list that it has, unless the rule counts

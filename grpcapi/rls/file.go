@@ -83,7 +83,7 @@ func CompileFiles(settings *region.Domain, sources []Source) (d *Domain, mistake
 	d = &Domain{
 		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides, Refunds: settings.Refunds,
 		Metadata: settings.Metadata,
-		tenants:  settings.Tenant, scope: settings.Scope, overshoot: settings.MaxOvershoot,
+		tenants:  settings.Tenant, claims: settings.PolicyFrom, scope: settings.Scope, overshoot: settings.MaxOvershoot,
 		policy: quota.Policy{
 			Name: policyName(settings.Name), OnPartition: settings.OnPartition, OnStoreLoss: settings.OnStoreLoss,
 			OnOverload: settings.OnOverload, EnforcePercent: -1, MaxTTL: settings.MaxTTL, MaxHold: settings.MaxHold,
@@ -224,6 +224,9 @@ var units = []unitName{
 // rule compiles a rate_limit; nil after a mistake.
 func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 	l := own.RateLimit
+	if key := slices.IndexFunc(path, func(s step) bool { return slices.Contains(c.domain.tenants, s.key) }); key >= 0 && c.domain.claims != nil {
+		c.warn(at, "is never reached: with policy_from the policy of its tenant decides a descriptor with the key %q, and not this file", path[key].key)
+	}
 	r := &Rule{
 		Path: pathText(path), Name: l.Name, Unlimited: l.Unlimited, Shadow: own.ShadowMode, Quota: own.QuotaMode,
 		steps: path, PerUnit: uint32(min(max(l.RequestsPerUnit, 0), math.MaxUint32)), //nolint:gosec // it is between the two

@@ -80,6 +80,24 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestNeverReached: with policy_from a rate_limit under a tenant key decides nothing, and a warning says where it is.
+func TestNeverReached(t *testing.T) {
+	t.Parallel()
+	const file = "domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: day}}\n  - key: ip2\n    descriptors:\n      - {key: org, value: x, rate_limit: {unit: day}}\n"
+	for want, from := range map[string]*region.PolicyFrom{"": nil, "6:42": {Descriptor: "plan"}} {
+		_, mistakes, warnings := rls.Compile(&region.Domain{Name: "d", Tenant: []string{"user", "org"}, PolicyFrom: from}, []byte(file))
+		got := ""
+		for _, w := range warnings {
+			if strings.HasPrefix(w.Detail, "is never reached") {
+				got += fmt.Sprintf("%d:%d", w.Line, w.Column)
+			}
+		}
+		if got != want || len(mistakes) > 0 {
+			t.Errorf("policy_from %v: warned at %q, want %q, %v", from, got, want, mistakes)
+		}
+	}
+}
+
 // TestLoad: paths are from the topology's folder, one alone or a list.
 func TestLoad(t *testing.T) {
 	t.Parallel()

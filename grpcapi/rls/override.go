@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
@@ -25,6 +26,31 @@ func Override(perUnit uint32, unit int32, multiplier uint32) (*Rule, bool) {
 		l.Algorithm = quota.SlidingWindow
 	}
 	return &Rule{Path: override, Limit: l, PerUnit: perUnit, Unit: unit, Multiplier: multiplier, own: true}, true
+}
+
+// RuleOf is what a status says of a limit: its units, per what, and its name. Unit is 0 where the protocol has no unit for it.
+func RuleOf(l *quota.Limit) Rule {
+	r := Rule{Name: l.Name, PerUnit: uint32(min(l.Units, math.MaxUint32)), Multiplier: 1} //nolint:gosec // it is 0 or more
+	named := func(name string) {                                                          // with as many of a unit as there are in the window
+		i := slices.IndexFunc(units, func(u unitName) bool { return u.name == name })
+		r.Unit, r.Multiplier = units[i].number, uint32(l.Window/units[i].lasts) //nolint:gosec // it is at most MaxWindow in seconds
+	}
+	switch {
+	case l.Calendar != nil:
+		named(l.Calendar.Unit.String())
+	case l.Algorithm == quota.Concurrent || l.Window%time.Second != 0:
+	case l.Window == 30*24*time.Hour:
+		named("month")
+	case l.Window%(24*time.Hour) == 0:
+		named("day")
+	case l.Window%time.Hour == 0:
+		named("hour")
+	case l.Window%time.Minute == 0:
+		named("minute")
+	default:
+		named("second")
+	}
+	return r
 }
 
 // whole is one id for all keys and values of a descriptor under limits of one window. Those of another have another log: what

@@ -231,9 +231,6 @@ func LimiterConfig(top *region.Topology, name string, g limiter.Global, processe
 	}
 	if f := top.ForwardAuth; f != nil {
 		c.Dimensions = append(c.Dimensions, quota.RouteDimension)
-		if f.PolicyFrom != nil {
-			c.PolicyValues = f.PolicyFrom.Policies
-		}
 		for _, d := range f.Dimensions {
 			c.Dimensions = append(c.Dimensions, d.Name)
 		}

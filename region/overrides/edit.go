@@ -129,7 +129,12 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 	for _, set := range o.Limits {
 		at, l := "/limits/"+set.Name, limitOf(p, set.Name)
 		if l == nil {
-			if !anyHas(top, set.Name) {
+			switch domain := domainOf(top, set.Name); {
+			case anyHas(top, set.Name):
+			case domain != "":
+				add(at, "is a limit of rate limit domain %.80q, and an override changes those of the tenant's policy; with policy_from of the domain "+
+					"that policy decides, or let the domain's file name the tenant", domain)
+			default:
 				add(at, "is a limit of no policy of the topology")
 			}
 			continue
@@ -148,6 +153,17 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 		}
 	}
 	return wrong
+}
+
+// domainOf is the first domain with a limit of that name, "" for none. Its file gives each descriptor a limit, a single tenant's as well,
+// and names of limits come from keys of descriptors, so one name may be in several domains: an override of a name would not say which.
+func domainOf(top *region.Topology, limit string) string {
+	for i := range top.RLS.Domains {
+		if r := top.RLS.Domains[i].Rules; r != nil && limitOf(r.Policy(), limit) != nil {
+			return top.RLS.Domains[i].Name
+		}
+	}
+	return ""
 }
 
 // anyHas reports whether any policy has a limit of this name.

@@ -30,13 +30,22 @@ policies:
   - {name: large, limits: [{name: daily, units: 90000, per: 24h}]}
   - {name: bounded, limits: [{name: strict, units: 100, per: 1m, scope: global, max_overshoot: 0%}]}
 tenants: {acme: {policy: standard}, vast: {policy: large}, held: {policy: bounded}}
+rls: {domains: {edge: {file: x}}}
 `
+
+// domain is of a file that gives descriptors limits of these names.
+type domain struct{ policy quota.Policy }
+
+func (d *domain) Policy() *quota.Policy { return &d.policy }
 
 func topology(t testing.TB, text string) *region.Topology {
 	t.Helper()
 	top, _, err := region.Parse("topology.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range top.RLS.Domains {
+		top.RLS.Domains[i].Rules = &domain{quota.Policy{Limits: []quota.Limit{{Name: "user_id", Units: 5, Window: time.Minute}, {Name: "burst", Units: 5, Window: time.Minute}}}}
 	}
 	return top
 }
@@ -151,6 +160,7 @@ func TestRules(t *testing.T) {
 		{named, "ok", ""},
 		{units("acme", "burst", 201), "/limits/burst", "must be at most 200, which is max_override, 10x, of the topology's 20; it is 201"},
 		{units("acme", "brust", 7), "/limits/brust", "is a limit of no policy of the topology"},
+		{units("acme", "user_id", 7), "/limits/user_id", `is a limit of rate limit domain "edge", and an override changes those of the tenant's policy`},
 		{units("vast", "daily", 100_001), "/limits/daily", "takes at most 100000"},
 		{units("held", "strict", 1000), "ok", ""}, // it has a bound
 		{units("held", "strict", 1001), "/limits/strict", "must be at most 1000"},

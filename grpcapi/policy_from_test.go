@@ -1,0 +1,293 @@
+package grpcapi_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/metric/noop"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	pb "github.com/regiond/regiond/grpcapi/internal/kuadrantpb"
+	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/limiter"
+	"github.com/regiond/regiond/limiter/memstore"
+	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region"
+)
+
+// plansTopology has a policy for each plan, and all three places that say a plan.
+const plansTopology = `
+regions: [{name: local, http: 127.0.0.1:1}]
+policies:
+  - name: standard
+    limits:
+      - {name: all, units: 6, per: 1m}
+      - {name: user, units: 2, per: 2h, by: [user]}
+      - {name: login, units: 1, per: 7s, by: [user], when: {route: login}}
+  - name: enterprise
+    limits: [{name: all, units: 100, per: 1m}]
+  - name: metered
+    limits: [{name: monthly, units: 30, calendar: month}]
+  - name: watched
+    enforcement: observe
+    limits: [{name: all, units: 1, per: 1m}]
+  - name: free
+    limits: [{name: login, units: 1, per: 7s, when: {route: login}}]
+tenants: {acme: {policy: standard}, metered: {policy: metered}, moved: {policy: standard}, raised: {policy: standard}, suspended: {policy: standard}}
+forward_auth:
+  tenant: {header: X-Tenant}
+  dimensions: {user: {header: X-User}}
+  routes: [{name: login, path: /login}]
+  policy_from: {header: X-Plan, policies: {gold: enterprise, silver: standard, watched: watched, free: free}}
+rls:
+  domains:
+    edge:
+      file: x
+      tenant: [tenant]
+      policy_from: {descriptor: plan, policies: {gold: enterprise, silver: standard, watched: watched, free: free}}
+`
+
+// overlay has overrides that stay as they are.
+type overlay map[string]*quota.Override
+
+func (o overlay) Of(_ context.Context, tenant string) (*quota.Override, error) { return o[tenant], nil }
+
+func (o overlay) Read(_ context.Context, tenant string) (*quota.Override, error) {
+	return o[tenant], nil
+}
+
+func (o overlay) Known(tenant string) bool { return o[tenant] != nil }
+
+var plansOverlay = overlay{
+	"moved":     {Tenant: "moved", Policy: "enterprise"},
+	"raised":    {Tenant: "raised", Limits: []quota.OverrideLimit{{Name: "all", Units: 8}, {Name: "user", Units: 7}}},
+	"suspended": {Tenant: "suspended", Limits: []quota.OverrideLimit{{Name: "all", Units: 0}}},
+}
+
+const plansFile = `
+domain: edge
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: tenant, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+
+// planned is a server of plansTopology, and the data listener beside it.
+func planned(t *testing.T, change func(*region.Domain)) (*world, *httpapi.Handler) {
+	t.Helper()
+	top, _, err := region.Parse("topology.yaml", []byte(plansTopology))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := serve(t, plansFile, func(d *region.Domain) {
+		*d = top.RLS.Domains[0]
+		if change != nil {
+			change(d)
+		}
+	})
+	w.limiter, err = limiter.New(limiter.Options{
+		Store: memstore.New(memstore.Options{Now: func() int64 { return w.nowUS }}), Logger: slog.New(slog.DiscardHandler), Overrides: plansOverlay,
+		Now: func() time.Time { return time.UnixMicro(w.nowUS) },
+		Config: limiter.Config{
+			Region: "local", Policies: top.Policies, Tenants: top.Tenants.Listed, Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}},
+			MaxUnknown: 1000, MaxValues: 1000, Dimensions: []string{quota.RouteDimension},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &httpapi.Settings{ForwardAuth: top.ForwardAuth, Headers: quota.Headers{Format: quota.Draft11}}
+	h, err := httpapi.NewData(httpapi.Options{
+		Limiter: w.limiter, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{}, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
+		Settings: func() *httpapi.Settings { return settings },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, h
+}
+
+// TestOnePolicyFrom: whichever interface a plan comes by, one policy is in force and the customer is told the same: that of the
+// override, else of the plan, else of the tenant.
+func TestOnePolicyFrom(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ tenant, plan, policies string }{
+		{"acme", "", `"standard.all";q=6;w=60, "standard.user";q=2;w=7200`},
+		{"acme", "silver", `"standard.all";q=6;w=60, "standard.user";q=2;w=7200`},
+		{"acme", "gold", `"enterprise.all";q=100;w=60`},
+		{"acme", "enterprise", `"standard.all";q=6;w=60, "standard.user";q=2;w=7200`}, // no value of policy_from
+		{"metered", "", `"metered.monthly";q=30`},
+		{"moved", "silver", `"enterprise.all";q=100;w=60`},
+		{"moved", "", `"enterprise.all";q=100;w=60`},
+		{"raised", "", `"standard.all";q=8;w=60, "standard.user";q=7;w=7200`},
+		{"raised", "gold", `"enterprise.all";q=8;w=60`},
+		{"acme", "free", ""}, // of which no limit applies
+	} {
+		w, h := planned(t, nil)
+		header := http.Header{"X-Tenant": {row.tenant}, "X-User": {"u"}}
+		entries := []string{"tenant=" + row.tenant, "user=u"}
+		if row.plan != "" {
+			header["X-Plan"] = []string{row.plan}
+			entries = append(entries, "plan="+row.plan)
+		}
+		policyOf := func(o outcome) (policies string) {
+			for _, f := range o.fields {
+				if value, ok := strings.CutPrefix(f, "ratelimit-policy: "); ok {
+					policies = value
+				}
+			}
+			return policies
+		}
+		claims, err := structpb.NewStruct(map[string]any{"plan": row.plan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := checkOf("GET", "/", header, map[string]string{"policy_from": "jwt/plan"})
+		check.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"jwt": claims}}
+		authorized, _ := overGRPC(t.Context(), t, serverOf(t, h, w.limiter, noop.Meter{}), check)
+		for from, got := range map[string]string{
+			"descriptor": headers(w.ask(t, descriptor(entries...)))["RateLimit-Policy"],
+			"header":     policyOf(overHTTP(h, "GET", "/", header)), "metadata": policyOf(authorized),
+		} {
+			if got != row.policies {
+				t.Errorf("%+v: by a %s %q", row, from, got)
+			}
+		}
+	}
+}
+
+// TestPolicyFromDescriptors is a ledger of one server: what each request is answered.
+func TestPolicyFromDescriptors(t *testing.T) {
+	t.Parallel()
+	w, _ := planned(t, func(d *region.Domain) { d.Overrides = true })
+	limited := descriptor("tenant=acme", "plan=silver")
+	limited.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: 2}
+	for i, row := range []struct {
+		asks []*common.RateLimitDescriptor
+		want string
+	}{
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=a")}, "ok: ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("user=a", "tenant=acme", "generic_key=x", "generic_key=y", "Odd=z")}, "ok: ok/0"}, // the same, in any order
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=a")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=b")}, "ok: ok/1"},
+		{[]*common.RateLimitDescriptor{costing(0, "tenant=acme", "user=b")}, "ok: ok/1"},
+		{[]*common.RateLimitDescriptor{costing(2, "tenant=acme", "user=b")}, "over: over/0"}, // charged whatever is left
+		{[]*common.RateLimitDescriptor{descriptor("remote_address=::1")}, "ok: ok/2"},
+		// A refusal by the tenant's policy charges nothing of the file's limits, nor one by these of the policy.
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=b"), descriptor("remote_address=::1")}, "over: over/0 ok/2"},
+		{[]*common.RateLimitDescriptor{costing(3, "tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "ok: ok/97 ok/1"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "ok: ok/96 ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "over: ok/96 over/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("tenant=acme", "plan=gold")}, "ok: ok/94 ok/94"}, // equal ones add up
+		{[]*common.RateLimitDescriptor{limited}, "ok: ok/4"},                                                                               // a limit of the request's own
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=watched")}, "ok: ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=watched")}, "ok: ok/0"}, // enforcement: observe
+		{[]*common.RateLimitDescriptor{costing(1, "tenant=acme", "plan=watched")}, "ok: ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free")}, "ok: ok"}, // no limit applies
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free", "route=login")}, "ok: ok/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free", "route=login")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=suspended")}, "over: over/0"},
+		{[]*common.RateLimitDescriptor{descriptor("tenant=stranger", "plan=gold")}, "over: over"}, // nobody serves it
+	} {
+		if got := story(w.ask(t, row.asks...)); got != row.want {
+			t.Errorf("%d: %s, want %s", i, got, row.want)
+		}
+	}
+}
+
+// TestPolicyFromAnswers: an answer names the policy and the limit that decided, per what the limit is, and when to come back.
+func TestPolicyFromAnswers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		ask    *common.RateLimitDescriptor
+		before uint64 // units
+		want   string
+	}{
+		{descriptor("tenant=acme", "user=a"), 0, "standard user 2/HOUR*2 retry "},
+		{descriptor("tenant=acme", "user=a"), 2, "standard user 2/HOUR*2 retry 7200"},
+		{descriptor("tenant=metered"), 0, "metered monthly 30/MONTH retry "},
+		{descriptor("tenant=metered"), 30, "metered monthly 30/MONTH retry 1440000"}, // to the first of the month
+		{descriptor("tenant=acme", "plan=free", "route=login"), 1, "free login 1/SECOND*7 retry 7"},
+		{descriptor("tenant=suspended"), 0, "standard all 0/MINUTE retry "}, // no end of it is known
+	} {
+		w, _ := planned(t, nil)
+		if row.before > 0 {
+			w.ask(t, &common.RateLimitDescriptor{Entries: row.ask.GetEntries(), HitsAddend: costing(row.before).GetHitsAddend()})
+		}
+		a := w.ask(t, row.ask)
+		m, l := a.GetDynamicMetadata().GetFields(), a.GetStatuses()[0].GetCurrentLimit()
+		per := l.GetUnit().String()
+		if n := l.GetUnitMultiplier().GetValue(); n > 1 {
+			per += fmt.Sprint("*", n)
+		}
+		got := fmt.Sprintf("%s %s %d/%s retry %s", m["policy"].GetStringValue(), m["limit"].GetStringValue(), l.GetRequestsPerUnit(), per, headers(a)["Retry-After"])
+		if ends := a.GetStatuses()[0].GetDurationUntilReset() != nil; ends != (l.GetRequestsPerUnit() > 0) {
+			t.Errorf("%v: an end is %t", row.ask, ends)
+		}
+		if got != row.want || l.GetName() != m["limit"].GetStringValue() {
+			t.Errorf("%v: %s, want %s", row.ask, got, row.want)
+		}
+	}
+	w, _ := planned(t, nil)
+	if a := w.ask(t, &common.RateLimitDescriptor{Entries: descriptor("tenant=stranger").GetEntries()}); a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "unlisted_tenant" {
+		t.Errorf("a tenant that nobody serves: %v", a)
+	}
+}
+
+// TestPolicyFromCosts: a cost above a limit of the policy is refused by its name and charges nothing, neither of the policy nor of
+// the file.
+func TestPolicyFromCosts(t *testing.T) {
+	t.Parallel()
+	w, _ := planned(t, func(d *region.Domain) { d.Charge = region.ChargeAdmitted })
+	a := w.ask(t, costing(101, "tenant=moved"), descriptor("remote_address=::1"))
+	if got := story(a); got != "over: over/0 ok/3" || headers(a)["X-Regiond-Limit"] != "all" || headers(a)["RateLimit-Policy"] != `"enterprise.all";q=100;w=60` {
+		t.Errorf("%s %v", got, headers(a))
+	}
+	if got := story(w.ask(t, costing(100, "tenant=moved"), descriptor("remote_address=::1"))); got != "ok: ok/0 ok/2" {
+		t.Errorf("afterwards %s", got)
+	}
+}
+
+// TestPolicyFromRules: what holds for who says a tenant holds for its policy: a token is held to its tenants, and no one takes back
+// or reserves units of a policy in this way.
+func TestPolicyFromRules(t *testing.T) {
+	t.Parallel()
+	w, _ := planned(t, func(d *region.Domain) { d.Refunds = true })
+	ask := func(d *common.RateLimitDescriptor) error {
+		_, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
+		return err
+	}
+	if err := ask(refund(1, "tenant=acme")); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a refund: %v", err)
+	}
+	if err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=acme")}, Amount: 1}, &pb.ReserveResponse{}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a reservation: %v", err)
+	}
+	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=moved")}, HitsAddend: 95}, &ratelimit.RateLimitResponse{}); err != nil {
+		t.Errorf("a report: %v", err)
+	}
+	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=stranger")}}, &ratelimit.RateLimitResponse{}); status.Code(err) != codes.NotFound {
+		t.Errorf("a report of a stranger: %v", err)
+	}
+	if got := story(w.ask(t, descriptor("tenant=moved"))); got != "ok: ok/4" {
+		t.Errorf("after a report of 95 of 100: %s", got)
+	}
+	w.tokens = []access.Token{{Name: "held", SHA256: sha256.Sum256([]byte("held")), Scopes: access.Check, Tenants: []string{"other"}}}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer held")
+	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold")}})
+	if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT || a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "foreign_tenant" {
+		t.Errorf("of another tenant: %v %v", a, err)
+	}
+}
