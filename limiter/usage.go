@@ -96,13 +96,16 @@ func (l *Limiter) appendUsage(ctx context.Context, r *rules, rows []quota.UsageR
 		if !ok || policy != "" && of != policy {
 			continue
 		}
-		dims, spec, ok := quota.ParsePartition(partition)
-		looks := r.looks()[lookKey{of, kind, limit, spec}]
+		p, ok := quota.ParsePartition(partition)
+		looks := r.looks()[lookKey{of, kind, limit, p.Spec}]
 		if !ok || looks == nil {
 			continue
 		}
 		u := usageOf{plan: looks.plan, limits: looks.limits, row: quota.UsageRow{Tenant: tenant, Policy: of}}
-		for _, d := range dims {
+		for _, d := range p.By {
+			if d.Value == "" {
+				continue
+			}
 			if u.row.Dimensions == nil {
 				u.row.Dimensions = map[string]string{}
 			}
@@ -172,7 +175,7 @@ type lookKey struct {
 	policy string
 	kind   byte
 	limit  string // "" for a log
-	spec   string // of quota.ParsePartition
+	spec   string // of a quota.Partition
 }
 
 // looks returns the plans of all policies and domains.

@@ -42,37 +42,48 @@ type UsageRow struct {
 	Override string `json:"override,omitempty"` // the version of the tenant's
 }
 
-// ParsePartition reads what AppendPartition has written: the dimensions that have values, and the text that all partitions of the
-// same limits have, which is that of no dimensions.
-func ParsePartition(text string) (dims Dimensions, spec string, ok bool) {
-	names, rest, found := strings.Cut(text, ":")
-	if !found {
-		return nil, "", false
+// Partition is what the text of one says.
+type Partition struct {
+	By   Dimensions // what its limits count by, in their order; the value is "" where the request had none
+	When Dimensions // what they are for
+	Spec string     // the text that all partitions of the same limits have, which is that of no dimensions
+}
+
+// ParsePartition reads what AppendPartition has written.
+func ParsePartition(text string) (p Partition, ok bool) {
+	names, rest, ok := strings.Cut(text, ":")
+	cut := func(prefix string) {
+		var found bool
+		rest, found = strings.CutPrefix(rest, prefix)
+		ok = ok && found
 	}
-	var by []string
-	if list := strings.TrimPrefix(names, "#"); list != "" {
-		by = strings.Split(list, ",")
-	}
-	for i, name := range by {
-		if i > 0 {
-			if rest, ok = strings.CutPrefix(rest, ","); !ok {
-				return nil, "", false
-			}
-		}
-		if after, missing := strings.CutPrefix(rest, "-"); missing {
-			rest = after
-			continue
+	take := func(name string) (d Dimension) {
+		if d.Name = name; strings.HasPrefix(rest, "-") {
+			cut("-")
+			return d
 		}
 		length, value, _ := strings.Cut(rest, ".")
 		n, err := strconv.Atoi(length)
-		if err != nil || n < 0 || n > len(value) {
-			return nil, "", false
+		if ok = ok && err == nil && n >= 0 && n <= len(value); ok {
+			d.Value, rest = value[:n], value[n:]
 		}
-		dims, rest = append(dims, Dimension{Name: name, Value: value[:n]}), value[n:]
+		return d
 	}
-	when, ok := strings.CutPrefix(rest, ":")
-	if len(by) == 0 {
-		return nil, names + "::" + when, ok
+	for i, name := range strings.FieldsFunc(strings.TrimPrefix(names, "#"), func(r rune) bool { return r == ',' }) {
+		if i > 0 {
+			cut(",")
+		}
+		p.By = append(p.By, take(name))
 	}
-	return dims, names + ":" + strings.Join(slices.Repeat([]string{"-"}, len(by)), ",") + ":" + when, ok
+	cut(":")
+	p.Spec = names + ":" + strings.Join(slices.Repeat([]string{"-"}, len(p.By)), ",") + ":" + rest
+	for ok && rest != "" {
+		if len(p.When) > 0 {
+			cut(",")
+		}
+		var name string
+		name, rest, _ = strings.Cut(rest, "=")
+		p.When = append(p.When, take(name))
+	}
+	return p, ok
 }

@@ -195,40 +195,13 @@ func printable(text string) string {
 // partitionText is a partition for people: "user=42 ip=192.0.2.1", "-" for a tenant's only one. What it
 // cannot read it returns as it is.
 func partitionText(partition string) string {
-	names, rest, _ := strings.Cut(strings.TrimPrefix(partition, "#"), ":") // of a limit that counts tokens
-	var words []string
-	add := func(name string) (ok bool) {
-		var value string
-		value, rest, ok = cutValue(rest)
-		words, rest = append(words, name+"="+value), strings.TrimPrefix(rest, ",")
-		return ok
-	}
-	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ',' }) {
-		if !add(name) {
-			return partition
-		}
-	}
-	rest, ok := strings.CutPrefix(rest, ":")
-	for ok && rest != "" {
-		var name string
-		name, rest, ok = strings.Cut(rest, "=")
-		ok = ok && add(name)
-	}
+	p, ok := quota.ParsePartition(partition)
 	if !ok {
 		return partition
 	}
+	var words []string
+	for _, d := range slices.Concat(p.By, p.When) {
+		words = append(words, d.Name+"="+cmp.Or(d.Value, "(none)"))
+	}
 	return cmp.Or(strings.Join(words, " "), "-")
-}
-
-// cutValue reads a value as quota.AppendPartition writes it.
-func cutValue(text string) (value, rest string, ok bool) {
-	if rest, ok = strings.CutPrefix(text, "-"); ok {
-		return "(none)", rest, true
-	}
-	length, rest, _ := strings.Cut(text, ".")
-	n, err := strconv.Atoi(length)
-	if err != nil || n < 0 || n > len(rest) {
-		return "", text, false
-	}
-	return rest[:n], rest[n:], true
 }
