@@ -131,14 +131,7 @@ func (c *Clock) Fence(epoch uint32, budget time.Duration) (fromUS, toUS int64, o
 	return r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true
 }
 
-// instrument makes the Clock's instruments. In Prometheus they are called
-//
-//	regiond_clock_offset_seconds       TIME − the host's wall clock
-//	regiond_clock_uncertainty_seconds  error bound of the estimated TIME
-//	regiond_clock_drift_ratio          how much faster Redis's clock runs than ours
-//	regiond_clock_steps_total          how often it was moved
-//
-// The first three are absent while the Reading is not valid.
+// instrument makes the Clock's instruments. Gauges are absent while the Reading is not valid.
 func (c *Clock) instrument(meter metric.Meter) error {
 	i := instruments.On(meter)
 	gauge := func(name, unit, help string, value func(Reading) float64) {

@@ -29,10 +29,7 @@ func (l closedLabels) set() attribute.Set {
 	return attribute.NewSet(attribute.String("policy", l.policy), attribute.String("limit", l.limit), attribute.String("reason", l.reason.String()))
 }
 
-// boundWatch notes once a second which bounds leave nothing of the region's own share. Its instruments are:
-//
-//	regiond_bound_closed_seconds{policy,limit}                    until the share is there again
-//	regiond_bound_closed_time_seconds_total{policy,limit,reason}  how long it was not
+// boundWatch notes once a second which bounds leave nothing of the region's own share.
 type boundWatch struct {
 	d      *Daemon
 	total  *instruments.CounterOf[closedLabels]

@@ -7,13 +7,7 @@ import (
 )
 
 // instrument exports what this process is, whether traffic should come here, and whether the configuration in force is
-// the one in the file. In Prometheus:
-//
-//	regiond_build_info{version,commit,go_version}  1
-//	regiond_ready                                  1 while /readyz is 200
-//	regiond_config_info{hash}                      1
-//	regiond_config_reloads_total{result}           ok, failed
-//	regiond_region_reopened_total                  times that an operator has
+// the one in the file.
 func (d *Daemon) instrument() error {
 	i := instruments.On(d.telemetry.Meter("regiond"))
 	i.Gauge("regiond.build.info", "", "1, labelled with what this program was built from.", func(observe instruments.Observe) {

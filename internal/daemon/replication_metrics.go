@@ -14,11 +14,7 @@ import (
 	"github.com/regiond/regiond/region/view"
 )
 
-// viewChanges counts changes of the view. In Prometheus:
-//
-//	regiond_mode_changes_total{from,to,reason}       of this process
-//	regiond_region_changes_total{region,to}          of another region, as seen here
-//	regiond_view_changes_total{kind}                 members, topology, process_paused
+// viewChanges counts changes of the view.
 type viewChanges struct{ modes, regions, others *instruments.Counter }
 
 func newViewChanges(i *instruments.Maker) *viewChanges {
@@ -60,16 +56,7 @@ func traceChange(t trace.Tracer, e view.Event) {
 	span.End()
 }
 
-// watchView shows the view in force at each scrape. In Prometheus:
-//
-//	regiond_mode{mode}                        1 for the one in force
-//	regiond_processes                         among which local ceilings are divided
-//	regiond_ceiling_ratio                     of each limit, before usage is subtracted
-//	regiond_region_state{region,state}        1 for the state that another region is in
-//	regiond_region_counted{region}            1 while its share is pooled with ours
-//	regiond_region_acked_age_seconds{region}  of the newest of our messages that it acknowledged
-//	regiond_peer_usage_missing_seconds{region}  for how long usage that it published is missing here
-//	regiond_region_rtt_seconds{region}        by the exchange of heartbeats, of its slowest process
+// watchView shows the view in force at each scrape.
 func (r *replication) watchView(i *instruments.Maker) {
 	i.Gauge("regiond.mode", "",
 		"1 for the mode in which global limits with on_partition share are decided.", func(observe instruments.Observe) {

@@ -31,8 +31,7 @@ type View struct {
 
 	at         time.Duration
 	self       int
-	current    Set // the regions whose usage is known
-	paused     bool
+	current    Set          // the regions whose usage is known
 	reason     quota.Reason // why not all regions are in M
 	sees       []string     // the regions that enough is received from to count on them; nil while joining
 	allocation *allocation
@@ -171,7 +170,7 @@ func (v *View) whenStale() *View {
 	}
 	old := *v
 	old.Members, old.current = Set{}.With(v.self), Set{}
-	old.Joining, old.paused, old.reason = false, true, quota.ReasonProcessPaused
+	old.Joining, old.reason = false, quota.ReasonProcessPaused
 	old.About = slices.Delete(slices.Clone(v.Regions), v.self, v.self+1)
 	return &old
 }

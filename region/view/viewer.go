@@ -275,7 +275,6 @@ func (v *Viewer) decideReason(view *View, differing []string) {
 			about[s.cause] = append(about[s.cause], name)
 		}
 	}
-	view.paused = len(about[quota.ReasonProcessPaused]) > 0
 	if view.Joining {
 		about[quota.ReasonJoining] = out
 		if len(out) == 0 {
