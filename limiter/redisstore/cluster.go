@@ -143,6 +143,16 @@ func (c *cluster) findPlaces(ctx context.Context, primaries map[*redis.Client]*n
 	}
 }
 
+// once implements rerouter.
+func (c *cluster) once(ctx context.Context, args ...any) (any, error) {
+	return once(ctx, c.client, args...)
+}
+
+// reload implements rerouter.
+func (c *cluster) reload(ctx context.Context, n *node) error {
+	return c.client.ForEachMaster(ctx, func(ctx context.Context, client *redis.Client) error { return n.reload(ctx, client) })
+}
+
 // close implements nodeSet.
 func (c *cluster) close() error { return c.client.Close() }
 
@@ -201,13 +211,13 @@ func (n *node) followOne(ctx context.Context, p *scriptCall) error {
 	deadline, _ := ctx.Deadline()
 	last := p.err
 	for time.Until(deadline) > n.budget/8 {
-		reply, err := once(ctx, n.cluster.client, n.command(p)...)
+		reply, err := n.cluster.once(ctx, n.command(p)...)
 		switch {
 		case err == nil:
 			p.reply = reply
 			return nil
 		case strings.HasPrefix(err.Error(), noScript): // its new home has not necessarily been probed
-			if err := n.cluster.client.ForEachMaster(ctx, n.reload); err != nil {
+			if err := n.cluster.reload(ctx, n); err != nil {
 				return err
 			}
 		case !elsewhere(err):

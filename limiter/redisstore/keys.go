@@ -23,10 +23,10 @@ func (s *Store) Keys(ctx context.Context, cursor string) (keys []string, next st
 	if len(nodes) == 0 {
 		return nil, "", errNoMap
 	}
-	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.client.Options().Addr, b.client.Options().Addr) })
+	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.addr, b.addr) })
 	var all xxhash.Digest
 	for _, n := range nodes {
-		_, _ = all.WriteString(n.client.Options().Addr + " ")
+		_, _ = all.WriteString(n.addr + " ")
 	}
 	place, at, of := 0, uint64(0), strconv.FormatUint(all.Sum64(), 36)
 	if cursor != "" {

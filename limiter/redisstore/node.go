@@ -25,7 +25,8 @@ import (
 //
 //	decide ─▶ breaker ─▶ queue ─▶ send ─▶ scriptCall: EVALSHA, one or a pipeline of them
 type node struct {
-	client  *redis.Client
+	client  client
+	addr    string // as it was configured, or learnt from another server of a cluster
 	script  script
 	budget  time.Duration
 	breaker *breaker
@@ -38,8 +39,39 @@ type node struct {
 	checked time.Time             // when the user was last found to have all rights; the prober's, as lacks
 	lacks   string                // what it was last found to lack, "" for nothing
 	unknown func(context.Context) // Options.Unknown
-	cluster *cluster              // nil for a server that holds all keys
+	cluster rerouter              // nil for a server that holds all keys
 	ahead   atomic.Int64          // µs by which TIME was ahead of this host's clock when the server last answered
+}
+
+// client is what is used of a *redis.Client. A node does not name that type, nor does rerouter: every package that has a Store
+// would be compiled with 1,500 of its methods.
+type client interface {
+	processor
+	Close() error
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	Get(ctx context.Context, key string) *redis.StringCmd
+	InfoMap(ctx context.Context, sections ...string) *redis.InfoCmd
+	Ping(ctx context.Context) *redis.StatusCmd
+	Pipeline() redis.Pipeliner
+	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
+	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
+	ScriptExists(ctx context.Context, hashes ...string) *redis.BoolSliceCmd
+	Set(ctx context.Context, key string, value any, expiration time.Duration) *redis.StatusCmd
+	Time(ctx context.Context) *redis.TimeCmd
+	Unlink(ctx context.Context, keys ...string) *redis.IntCmd
+}
+
+// processor is a client of one server, or of a cluster.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// rerouter is the cluster that a node is part of.
+type rerouter interface {
+	// once sends a command to the server that holds its key now.
+	once(ctx context.Context, args ...any) (any, error)
+	// reload has n bring its script to every primary.
+	reload(ctx context.Context, n *node) error
 }
 
 // newNodes returns what makes the nodes of one store.
@@ -48,11 +80,11 @@ func newNodes(o Options, wake chan struct{}, m *metrics) func(client *redis.Clie
 	calls, nonce := new(atomic.Uint64), strconv.FormatUint(uint64(rand.Uint32()), 36)
 	return func(client *redis.Client) *node {
 		n := &node{
-			client: client, script: decide, budget: o.Budget, breaker: &breaker{wake: wake},
+			client: client, addr: client.Options().Addr, script: decide, budget: o.Budget, breaker: &breaker{wake: wake},
 			log: o.Logger, metrics: m, calls: calls, nonce: nonce, unknown: o.Unknown,
 		}
 		n.queue = newQueue(o.Budget, cmp.Or(o.DeadAfter, deadAfter), n.send, n.ping, n.lose)
-		n.queue.spans = newScriptSpans(o.Tracer, client.Options().Addr)
+		n.queue.spans = newScriptSpans(o.Tracer, n.addr)
 		return n
 	}
 }
@@ -234,7 +266,7 @@ func (n *node) command(p *scriptCall) (args []any) {
 }
 
 // once sends a command exactly once, whatever happens to its reply.
-func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, error) {
+func once(ctx context.Context, client processor, args ...any) (any, error) {
 	cmd := onceCmd{redis.NewCmd(ctx, args...)}
 	if err := client.Process(ctx, cmd); err != nil {
 		return nil, err
@@ -243,13 +275,13 @@ func once(ctx context.Context, client redis.UniversalClient, args ...any) (any, 
 }
 
 // reload brings the script to a server that has forgotten it.
-func (n *node) reload(ctx context.Context, client *redis.Client) error {
+func (n *node) reload(ctx context.Context, client processor) error {
 	n.metrics.reloads.Add(1)
 	return n.bring(ctx, client)
 }
 
 // bring brings the script to a server that does not know it.
-func (n *node) bring(ctx context.Context, client *redis.Client) error {
+func (n *node) bring(ctx context.Context, client processor) error {
 	if n.unknown != nil {
 		n.unknown(ctx)
 	}

@@ -348,17 +348,17 @@ func (s *Store) Resets() int64 { return s.resets.Load() }
 // Eval runs a script on the server that holds key, at most once. It works before Run, and
 // may wait until ctx ends.
 func (s *Store) Eval(ctx context.Context, source, key string, args ...any) (any, error) {
-	var client *redis.Client
+	var at processor
 	var err error
 	switch set := s.nodeSet.(type) {
 	case single:
-		client = set.client
+		at = set.client
 	case *cluster:
-		if client, err = set.client.MasterForKey(ctx, key); err != nil {
+		if at, err = set.client.MasterForKey(ctx, key); err != nil {
 			return nil, err
 		}
 	}
-	return once(ctx, client, append([]any{"EVAL", source, 1, key}, args...)...)
+	return once(ctx, at, append([]any{"EVAL", source, 1, key}, args...)...)
 }
 
 // CountLoss counts a loss of data, which shows in the region's hashes.
@@ -433,7 +433,7 @@ func (s *Store) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 }
 
 // scan hands the keys of a server that match pattern to each, a page after the other.
-func scan(ctx context.Context, client *redis.Client, pattern string, each func(keys []string) error) error {
+func scan(ctx context.Context, client client, pattern string, each func(keys []string) error) error {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		keys, next, err := client.Scan(ctx, cursor, pattern, scanPage).Result()
 		if err == nil {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/base/loglimit"
@@ -22,7 +24,7 @@ import (
 // subscriber. Its methods are safe for concurrent use.
 type Embedded struct {
 	opts   EmbeddedOptions
-	server *server.Server
+	server gatewayServer
 	log    *serverLog
 	ready  chan struct{}
 
@@ -33,6 +35,49 @@ type Embedded struct {
 	tls    *tls.Config // in force, in place of opts.TLS
 }
 
+// gatewayServer is a *server.Server. Embedded does not name that type: every package that has an Embedded would be compiled
+// with the generic types that nats-server is made of.
+type gatewayServer interface {
+	nats.InProcessConnProvider
+	Start()
+	Shutdown()
+	WaitForShutdown()
+	GatewayAddr() *net.TCPAddr
+	// reload puts options in force, with the only certificates that peers may have; nil for any.
+	reload(opts *EmbeddedOptions, own *tls.Config, pins map[string]struct{}) error
+	// gateways says which peers are connected to us, and to which we are.
+	gateways() (inbound, outbound map[string]bool)
+}
+
+type natsServer struct{ server *server.Server }
+
+func (s natsServer) Start()                           { s.server.Start() }
+func (s natsServer) Shutdown()                        { s.server.Shutdown() }
+func (s natsServer) WaitForShutdown()                 { s.server.WaitForShutdown() }
+func (s natsServer) GatewayAddr() *net.TCPAddr        { return s.server.GatewayAddr() }
+func (s natsServer) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
+
+func (s natsServer) reload(opts *EmbeddedOptions, own *tls.Config, pins map[string]struct{}) error {
+	o := serverOptions(opts, own)
+	o.Gateway.TLSPinnedCerts = pins
+	return s.server.ReloadOptions(o)
+}
+
+func (s natsServer) gateways() (inbound, outbound map[string]bool) {
+	inbound, outbound = make(map[string]bool), make(map[string]bool)
+	z, err := s.server.Gatewayz(nil)
+	if err != nil {
+		return inbound, outbound
+	}
+	for name := range z.OutboundGateways {
+		outbound[name] = true
+	}
+	for name, connections := range z.InboundGateways {
+		inbound[name] = len(connections) > 0
+	}
+	return inbound, outbound
+}
+
 // NewEmbedded makes a server that does not listen yet. Its error names every option that
 // is wrong.
 func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
@@ -41,11 +86,11 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	}
 	e := &Embedded{opts: opts, ready: make(chan struct{}), reloaded: make(chan struct{}, 1)}
 	e.tls = e.peers.watch(opts.TLS)
-	s, err := server.NewServer(opts.serverOptions(e.tls))
+	s, err := server.NewServer(serverOptions(&opts, e.tls))
 	if err != nil {
 		return nil, fmt.Errorf("natsbus: embedded server: %w", err)
 	}
-	e.server = s
+	e.server = natsServer{s}
 	i := instruments.On(opts.Meter)
 	errs := i.Counter("regiond.bus.server.errors", "{error}",
 		"Errors of the embedded NATS server: peers that it refused, connections that failed.")
@@ -134,10 +179,8 @@ func (e *Embedded) SetTLS(c *tls.Config) error {
 func (e *Embedded) cut() error {
 	e.reload.Lock()
 	defer e.reload.Unlock()
-	for _, pins := range []server.PinnedCertSet{e.peers.pins(), nil} {
-		o := e.opts.serverOptions(e.tls)
-		o.Gateway.TLSPinnedCerts = pins
-		if err := e.server.ReloadOptions(o); err != nil {
+	for _, pins := range []map[string]struct{}{e.peers.pins(), nil} {
+		if err := e.server.reload(&e.opts, e.tls, pins); err != nil {
 			return err
 		}
 	}
@@ -154,17 +197,14 @@ type GatewayState struct {
 
 // Peers are the servers that are named in Remotes or connected, by name.
 func (e *Embedded) Peers() []GatewayState {
-	inbound, outbound := make(map[string]bool), make(map[string]bool)
+	inbound, outbound := e.server.gateways()
 	names := make(map[string]bool)
 	for _, r := range e.opts.Remotes {
 		names[r.Name] = r.Name != e.opts.Name
 	}
-	if z, err := e.server.Gatewayz(nil); err == nil {
-		for name := range z.OutboundGateways {
-			names[name], outbound[name] = true, true
-		}
-		for name, connections := range z.InboundGateways {
-			names[name], inbound[name] = true, len(connections) > 0
+	for _, connected := range []map[string]bool{inbound, outbound} {
+		for name := range connected {
+			names[name] = true
 		}
 	}
 	states := make([]GatewayState, 0, len(names))

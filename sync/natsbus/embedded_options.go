@@ -76,7 +76,7 @@ func (o *EmbeddedOptions) validate() error {
 }
 
 // serverOptions are nats-server's. own is the TLS of gateways.
-func (o *EmbeddedOptions) serverOptions(own *tls.Config) *server.Options {
+func serverOptions(o *EmbeddedOptions, own *tls.Config) *server.Options {
 	opts := &server.Options{
 		ServerName:      o.Name,
 		DontListen:      true, // no clients but this process

@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // maxPeers bounds the certificates that are remembered. Each process makes one at its start and at each reload; with more, all
@@ -69,10 +67,10 @@ func (s shownChain) verify(roots *x509.CertPool) error {
 }
 
 // pins are the certificates of authorities in force, as nats-server names them; never nil. The others are forgotten.
-func (p *peers) pins() server.PinnedCertSet {
+func (p *peers) pins() map[string]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pins := server.PinnedCertSet{}
+	pins := map[string]struct{}{}
 	for pin, one := range p.shown {
 		if one.verify(p.roots) != nil {
 			delete(p.shown, pin)
