@@ -33,7 +33,8 @@ COPY . .
 ARG VERSION=dev
 ARG COMMIT
 ARG DATE
-RUN go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" \
+# grpcnotrace makes it 15 MB smaller: see the Makefile.
+RUN go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT -X main.date=$DATE" \
         -o /out/regiond ./cmd/regiond
 
 FROM scratch
