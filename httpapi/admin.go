@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/httpapi/answer"
-	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -60,26 +59,12 @@ func (c *call) reopen() {
 // reset serves DELETE /v1/usage/{tenant}. It refuses other parameters: a caller might
 // believe that only one policy was reset.
 func (c *call) reset() {
-	var errs []quota.FieldError
-	tenant, err := input.PathID(c.tail)
-	if err == nil {
-		err = quota.ValidID(tenant)
-	}
-	if err != nil {
-		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
-	}
-	everywhere := c.query == "everywhere=1"
-	if c.query != "" && !everywhere {
-		errs = append(errs, quota.FieldError{Detail: "unexpected query: there is only everywhere=1"})
-	}
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	const all = "everywhere=1"
+	tenant, ok := c.pathTenant(all)
+	if !ok {
 		return
 	}
-	if !c.mayName(tenant) {
-		return
-	}
-	if everywhere {
+	if c.query == all {
 		c.resetEverywhere(tenant)
 		return
 	}

@@ -60,26 +60,9 @@ func newOverride(o *quota.Override) *override {
 	return a
 }
 
-// overrideTenant is the tenant that a call about an override names; if it may not be named, it has answered.
-func (c *call) overrideTenant() (tenant string, ok bool) {
-	tenant, err := input.PathID(c.tail)
-	if err == nil {
-		err = quota.ValidID(tenant)
-	}
-	switch {
-	case err != nil:
-		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Pointer: "/tenant", Detail: err.Error()}))
-	case c.query != "":
-		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Detail: "this call has no parameters"}))
-	default:
-		return tenant, c.mayName(tenant)
-	}
-	return "", false
-}
-
 // setOverride serves PUT /v1/overrides/{tenant}.
 func (c *call) setOverride() {
-	tenant, ok := c.overrideTenant()
+	tenant, ok := c.pathTenant("")
 	if !ok {
 		return
 	}
@@ -94,7 +77,7 @@ func (c *call) setOverride() {
 
 // deleteOverride serves DELETE /v1/overrides/{tenant}.
 func (c *call) deleteOverride() {
-	if tenant, ok := c.overrideTenant(); ok {
+	if tenant, ok := c.pathTenant(""); ok {
 		c.edit(quota.Override{Tenant: tenant, Deleted: true}, nil)
 	}
 }
@@ -178,7 +161,7 @@ func (c *call) edited(tenant string, e *quota.Edit, r *quota.Edited) {
 
 // showOverride serves GET /v1/overrides/{tenant}.
 func (c *call) showOverride() {
-	tenant, ok := c.overrideTenant()
+	tenant, ok := c.pathTenant("")
 	if !ok {
 		return
 	}
@@ -219,7 +202,7 @@ func (c *call) listOverrides() {
 
 // overrideHistory serves GET /v1/overrides/{tenant}/history.
 func (c *call) overrideHistory() {
-	tenant, ok := c.overrideTenant()
+	tenant, ok := c.pathTenant("")
 	if !ok {
 		return
 	}

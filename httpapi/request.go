@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"mime"
@@ -33,6 +34,28 @@ func (c *call) request(read func([]byte, string) (quota.Request, []quota.FieldEr
 	}
 	req.Explain, req.IdempotencyKey = query.Explain, key
 	return req, c.mayName(req.Tenant) && c.mayExplain(req.Explain)
+}
+
+// pathTenant is the tenant that the path of a call names, whose query is empty or as given; if it may not be named, or anything is
+// wrong, it has answered.
+func (c *call) pathTenant(query string) (tenant string, ok bool) {
+	var errs []quota.FieldError
+	tenant, err := input.PathID(c.tail)
+	if err = cmp.Or(err, quota.ValidID(tenant)); err != nil {
+		errs = append(errs, quota.FieldError{Pointer: "/tenant", Detail: err.Error()})
+	}
+	switch {
+	case c.query == "" || c.query == query:
+	case query == "":
+		errs = append(errs, quota.FieldError{Detail: "this call has no parameters"})
+	default:
+		errs = append(errs, quota.FieldError{Detail: "unexpected query: there is only " + query})
+	}
+	if len(errs) > 0 {
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
+		return "", false
+	}
+	return tenant, c.mayName(tenant)
 }
 
 const idempotencyHeader = "Idempotency-Key"
