@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,8 +154,44 @@ func join(lines []string) (all string) {
 	return all
 }
 
+// besides has one client check, a thousand times a second at most, until stop is called, which returns the median and the p99 of the
+// times that checks took by whether the list was being read when they began.
+func besides(t *testing.T, l *limiter.Limiter, listing *atomic.Bool) (stop func() (quiet, listed [2]time.Duration)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan [2][]time.Duration, 1)
+	go func() {
+		var times [2][]time.Duration
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; n++ {
+			<-tick.C
+			of, began := 0, time.Now()
+			if listing.Load() {
+				of = 1
+			}
+			if _, err := l.Check(ctx, quota.Request{Tenant: fmt.Sprint("besides", n/50), Cost: 1}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			times[of] = append(times[of], time.Since(began))
+		}
+		done <- times
+	}()
+	return func() (quiet, listed [2]time.Duration) {
+		cancel()
+		times := <-done
+		for of, p := range []*[2]time.Duration{&quiet, &listed} {
+			slices.Sort(times[of])
+			if n := len(times[of]); n > 0 {
+				*p = [2]time.Duration{times[of][n/2], times[of][n*99/100]}
+			}
+		}
+		return quiet, listed
+	}
+}
+
 // TestUsageOfMany: a page has a bounded number of rows, so that memory does not grow with the tenants, and the commands of Redis take
-// less than a millisecond. USAGE_TENANTS=1000000 is the measured case.
+// less than a millisecond. USAGE_TENANTS=1000000 is the measured case, in which a client checks meanwhile, and as long without the
+// list in turns of a second.
 func TestUsageOfMany(t *testing.T) {
 	t.Parallel()
 	tenants, measured := 3000, os.Getenv("USAGE_TENANTS")
@@ -185,8 +222,19 @@ func TestUsageOfMany(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+	var listing atomic.Bool
+	turn, stop := time.Now(), func() (quiet, listed [2]time.Duration) { return }
+	if measured != "" {
+		stop = besides(t, r.Limiter, &listing)
+	}
 	began, rows, pages, most, heap := time.Now(), 0, 0, 0, uint64(0)
 	for u := (quota.UsageQuery{Rows: 1000}); ; pages++ {
+		if measured != "" && time.Since(turn) > time.Second {
+			listing.Store(false)
+			time.Sleep(time.Second) // the turn without the list
+			turn = time.Now()
+		}
+		listing.Store(true)
 		page, err := r.Usage(t.Context(), u)
 		if err != nil {
 			t.Fatal(err)
@@ -205,6 +253,10 @@ func TestUsageOfMany(t *testing.T) {
 	}
 	t.Logf("%d tenants: %d pages in %v, heap %d KiB before, at most %d KiB",
 		tenants, pages, time.Since(began).Round(time.Millisecond), before.HeapAlloc>>10, heap>>10)
+	if quiet, listed := stop(); measured != "" {
+		t.Logf("a check took %v, p99 %v, beside the list and %v, p99 %v, without: %.2f times the p99",
+			listed[0], listed[1], quiet[0], quiet[1], float64(listed[1])/float64(quiet[1]))
+	}
 	times, err := client.Info(t.Context(), "latencystats", "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)

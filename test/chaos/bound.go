@@ -219,27 +219,33 @@ func (w *World) trueUS(r *traffic.Record) int64 {
 // the fault is healed: the larger bound holds until all regions have had the smaller one for as long
 // as loans are kept.
 func (x *trial) lessened(records []traffic.Record, most int64) []judge.Phase {
-	since := map[string]time.Duration{}
-	for i := range records {
-		r := &records[i]
-		if at, ok := since[r.Region]; r.Class == traffic.Strict && r.Answer.Limit == x.Less && (!ok || r.Return < at) {
-			since[r.Region] = r.Return
-		}
-	}
-	all := time.Duration(0)
-	for _, name := range Names() {
-		at, ok := since[name]
-		if !ok {
-			x.object(fmt.Sprintf("bound: %s never applies a limit of %d", name, x.Less))
-		}
-		all = max(all, at)
-	}
+	all, objects := appliedBy(records, x.Less)
+	x.object(objects...)
 	from := all + boundKept
 	return []judge.Phase{
 		{Span: judge.Span{To: from}, Units: most},
 		{Span: judge.Span{From: from, To: x.healed}, Units: x.Less},
 		{Span: judge.Span{From: x.healed, To: x.ended}, Units: most},
 	}
+}
+
+// appliedBy is when the last region has first applied a limit of so many units to class strict.
+func appliedBy(records []traffic.Record, units int64) (all time.Duration, objects []string) {
+	since := map[string]time.Duration{}
+	for i := range records {
+		r := &records[i]
+		if at, ok := since[r.Region]; r.Class == traffic.Strict && r.Answer.Limit == units && (!ok || r.Return < at) {
+			since[r.Region] = r.Return
+		}
+	}
+	for _, name := range Names() {
+		at, ok := since[name]
+		if !ok {
+			objects = append(objects, fmt.Sprintf("bound: %s never applies a limit of %d", name, units))
+		}
+		all = max(all, at)
+	}
+	return all, objects
 }
 
 // share is a region's part of a class's bound, as it reports it.

@@ -130,6 +130,50 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// TestOverridesOfABound: the units of a strict limit are raised while regions lend shares to each other, and lowered on one side of
+// a cut while the other side still goes by the raise. No window of all regions holds more than the largest bound in force somewhere
+// shortly before, and once the cut has arrived everywhere, no more than that.
+func TestOverridesOfABound(t *testing.T) {
+	const raise, lower = 150, 40
+	w := chaos.Start(t, world())
+	s := w.AskStrict()
+	time.Sleep(time.Second)
+	cut := w.Partition([]string{eu}, []string{us, ap})
+	for _, step := range []struct {
+		do   func() error
+		then time.Duration
+	}{
+		{func() error { return s.Set(us, raise) }, 2*chaos.BoundWindow + time.Second},
+		{cut.Inject, time.Second},
+		{func() error { return s.Set(eu, lower) }, time.Second},
+		{cut.Heal, time.Second},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(step.then)
+	}
+	if _, err := w.Await(10*time.Second, "all regions go by the lower units", func() error {
+		for _, region := range chaos.Names() {
+			if units, err := w.Limit(region, chaos.StrictTenant); err != nil || units != lower {
+				return fmt.Errorf("%s goes by %d: %w", region, units, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(chaos.KeptFor() + 2*chaos.BoundWindow + time.Second)
+	fullest, borrowed, objects := s.End(raise, lower)
+	t.Logf("the fullest window has %d of %d units; %d were borrowed", fullest.Units, fullest.Of, borrowed)
+	for _, o := range objects {
+		t.Error(o)
+	}
+	if borrowed == 0 {
+		t.Error("nothing was lent, so nothing of this was tried")
+	}
+}
+
 // newer compares versions as docs/configure.md orders them: by counter, time and region.
 func newer(a, b string) bool {
 	number := func(s string) int64 {

@@ -25,6 +25,9 @@ const (
 	storeFile    = "test/sim/region.go"  // and in_force of general.lua
 	clockFile    = "clock/clock.go"
 	limitFile    = "quota/limit.go"
+	overrideFile = "quota/override.go"
+	overlayFile  = "region/overrides/table.go"
+	converges    = "./region/overrides TestConvergenceOnANetwork"
 	smallWorlds  = "./test/loansim TestSmallWorlds"
 	reservations = "./test/sim TestReservationsOutlastLoans"
 	fenceFrom    = "r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true"
@@ -74,6 +77,12 @@ func mutants() []mutant {
 		{name: "what is held is admitted again", file: holdsFile, from: "k.keyState.judge(l, from, ceiling-k.held(), k.sum)\n	if", to: "k.keyState.judge(l, from, ceiling, k.sum)\n	if"},
 		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= keep {", to: "if h.floor == nil || now > h.until {"},
+		{name: "the override that arrives last wins", file: overlayFile, test: converges, from: "if o.Version.Compare(before.Version) <= 0 {", to: "if o.Version.Compare(before.Version) == 0 {"},
+		{name: "an emptied Redis is not given its overrides again", file: "region/overrides/overlay.go", test: converges, from: "case !holds(text, o):", to: "case text != \"\" && !holds(text, o):"},
+		{name: "a deleted override is forgotten at once", file: overrideFile, test: converges, from: "nowUS-ended > OverrideKept.Microseconds()", to: "nowUS > ended"},
+		{name: "an override has no end", file: overrideFile, test: converges, from: "(o.ExpiresUS == 0 || nowUS < o.ExpiresUS)", to: "true"},
+		{name: "overrides that were lost are not asked for", file: "region/overrides/replicate.go", test: converges, from: "f.askedAt = now\n", to: "return\n"},
+		{name: "an override is not kept beside another process's", file: "region/overrides/replicate.go", test: converges, from: "				left = append(left, a)\n", to: ""},
 	}
 }
 
