@@ -44,6 +44,7 @@ func goldens() []sample {
 	empty.Number, empty.Chunk = 0, wire.Chunk{Snapshot: 1, Count: 1}
 	held := usageOf(2, 4)
 	held.Groups[1].Gauges = []wire.Gauge{1: {Sequence: 41, Units: 60, LeftUS: 119_000_000}, 3: {Sequence: 7}}
+	periods := withPeriods(usageOf(2, 2))
 	returned := usageOf(1, 1)
 	returned.Origin = "us-east"
 	forwarded := usageOf(1, 1)
@@ -71,6 +72,7 @@ func goldens() []sample {
 		{"usage_changes", "Two limits with two changed counters each.", wire.Append(nil, changes), changes, false},
 		{"usage_chunk", "The second of two chunks of what changed after number 3, which answers two requests.", wire.Append(nil, chunk), chunk, false},
 		{"usage_held", "Two limits with four counters each; of two under the second, open reservations hold or held units.", wire.Append(nil, held), held, false},
+		{"usage_periods", "A limit with two changed counters of a minute, and one with two of a month.", wire.Append(nil, periods), periods, false},
 		{"usage_empty_snapshot", "The snapshot of a region that has admitted nothing.", wire.Append(nil, empty), empty, false},
 		{"usage_handed_back", "A counter of us-east, as eu-west knows it.", wire.Append(nil, returned), returned, false},
 		{"usage_forwarded", "A counter of us-east, whose clock is a minute behind, as eu-west knows it.", wire.Append(nil, forwarded), forwarded, false},
@@ -89,6 +91,13 @@ func goldens() []sample {
 		{"newer_fields", "A snapshot request with fields that nobody knows yet, at every level.", withNewerFields(request), request, false},
 		{"future_version", "An envelope of version 4, whatever that will be.", future, wire.ReasonVersion, false},
 	}
+}
+
+// withPeriods makes the last group one of a limit with a calendar: of November 2023, which began an hour before UTC's.
+func withPeriods(u *wire.Usage) *wire.Usage {
+	g := &u.Groups[len(u.Groups)-1]
+	g.WindowUS, g.Bucket, g.EndsUS = month, 2023*12+11, midnight+month/2
+	return u
 }
 
 // newerFields appends what a newer process may write: one unknown field of each

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"strings"
@@ -90,6 +91,62 @@ func TestUsageOutOfRangeIsRefused(t *testing.T) {
 			{minute, end/minute + 1}, {1 << 20, 1 << 32}}, // starts at the end of time, or after
 			[]window{{minute, end / minute}, {1 << 20, 1<<32 - 1}, {minute, 0}}},
 	})
+	period := func() *usage { return withPeriods(good()) }
+	outOfRange(t, period, []setting[*usage, int64]{
+		{"bucket", func(u *usage, v int64) { u.Groups[0].Bucket = v }, []int64{-1, wire.MaxPeriod + 1}, []int64{0, wire.MaxPeriod}},
+		{"ends_us", func(u *usage, v int64) { u.Groups[0].EndsUS = v }, []int64{-1, end, 1<<63 - 1}, []int64{1, end - 1}},
+		{"generations[1]", func(u *usage, v int64) { u.Groups[0].Generations[1] = v }, []int64{0, end + 1, -1 << 63}, []int64{1, end}},
+	})
+}
+
+// A process that does not know periods reads the rest of a message and skips them, since they are in a field of their own. Among
+// groups, where it would take one for a bucket of the far future, none is accepted, and among periods nothing else.
+func TestPeriodsAreApart(t *testing.T) {
+	whole := withPeriods(usageOf(2, 3))
+	body := whole.Groups[1:]
+	older := *whole
+	older.Groups = whole.Groups[:1]
+	// Envelope.body, Body.usage: what an older process sees is the same without field 9.
+	_, _, n := protowire.ConsumeField(wire.Append(nil, whole))
+	data := wire.Append(nil, whole)[n:]
+	for range 2 {
+		_, _, tag := protowire.ConsumeTag(data)
+		data, _ = protowire.ConsumeBytes(data[tag:])
+	}
+	var kept, apart []byte
+	for len(data) > 0 {
+		num, _, n := protowire.ConsumeField(data)
+		if num == 9 {
+			apart = append(apart, data[:n]...)
+		} else {
+			kept = append(kept, data[:n]...)
+		}
+		data = data[n:]
+	}
+	got, err := wire.Decode[*wire.Usage](envelope(nested(1, kept)))
+	if diff := cmp.Diff(&older, got); err != nil || diff != "" {
+		t.Errorf("an older process gets error %v, and (-want +got):\n%s", err, diff)
+	}
+	if len(apart) == 0 || len(body) != 1 {
+		t.Fatal("there are no periods")
+	}
+	value, _ := protowire.ConsumeBytes(apart[1:])
+	for name, fields := range map[string][]byte{
+		"a period among groups":   nested(6, value),
+		"a bucket among periods":  nested(9, group()[2:]),
+		"a period that grew":      nested(9, cat(value, nested(8, make([]byte, 6*8)))),
+		"a period without an end": nested(9, cat(value, number(13, 0))),
+	} {
+		_, err := wire.Decode[*wire.Usage](usage(fields))
+		wantRefused(t, err, wire.ReasonRange, "ends_us")
+		if err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	many := usage(bytes.Repeat(nested(6, nil), wire.MaxGroups), nested(9, nil))
+	if _, err := wire.Decode[*wire.Usage](many); reasonOf(err) != wire.ReasonSize {
+		t.Errorf("groups and periods that are too many together: %v", err)
+	}
 }
 
 // Every writer sends the window as the length of a bucket. Another length is refused, also a good one of an earlier version.
