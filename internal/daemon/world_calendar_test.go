@@ -85,6 +85,7 @@ func TestWorldCalendar(t *testing.T) {
 						t.Errorf("in hour %+d the regions admitted %d (%v), want %d and at most %d more", hour-first, got, h.used[hour], units, onItsWay)
 					}
 				}
+				t.Logf("of %d units %d and %d were used", units, h.all(first), h.all(first+1))
 				spent := h.all(first + 1)
 				deny := func(what string) {
 					t.Helper()

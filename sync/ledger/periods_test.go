@@ -286,3 +286,42 @@ func TestPeriodsOutOfRange(t *testing.T) {
 		clock.advance(time.Second)
 	}
 }
+
+// A reset drops what was used of a period before its cut, and nothing that is used after it, in a period of any length: the first hour
+// of two that clocks show as one began a window before its end by no clock.
+func TestResetOfPeriods(t *testing.T) {
+	clock := &fakeClock{}
+	clock.advance(time.Minute)
+	l := newLedger(t, clock, nil)
+	s := ledger.Series{ID: 7, Limit: "standard.hourly", Units: 600, WindowUS: time.Hour.Microseconds(), Periods: true, Tenant: "acme"}
+	us := startUS + clock.us.Load()
+	const number = 17_767_339
+	ends := us + (115 * time.Minute).Microseconds()
+	used := func() (units [2]int64) {
+		l.Purge(s.Tenant, s.ID)
+		l.PeriodEstimates(s.ID, number, 1<<40, clock.now(), units[:])
+		return units
+	}
+	fold := func(generation, units int64) {
+		mustFold(t, l, "us-east", us, clock.now(), []wire.Group{{
+			Limit: s.Limit, WindowUS: s.WindowUS, Bucket: number, EndsUS: ends, IDs: []uint64{s.ID}, Generations: []int64{generation}, Units: []int64{units},
+		}})
+	}
+	l.Record(&s, quota.Counter{Bucket: number, Generation: us - 2000, Units: 30, EndsUS: ends}, quota.Gauge{}, us)
+	fold(us-1000, 20)
+	if got := used(); got != [2]int64{30, 20} {
+		t.Fatalf("before: %v", got)
+	}
+	l.Supersede(s.Tenant, []wire.Cut{{Region: "eu-west", UpTo: us, State: wire.CutDeleted}, {Region: "us-east", UpTo: us, State: wire.CutDeleted}})
+	fold(us-1000, 25) // late
+	if got := used(); got != [2]int64{} {
+		t.Errorf("after the reset %v are used", got)
+	}
+	clock.advance(time.Second)
+	us += 1_000_000
+	l.Record(&s, quota.Counter{Bucket: number, Generation: us - 10, Units: 4, EndsUS: ends}, quota.Gauge{}, us)
+	fold(us-20, 3)
+	if got := used(); got != [2]int64{4, 3} {
+		t.Errorf("of what came after the reset %v are used, want [4 3]", got)
+	}
+}
