@@ -114,7 +114,7 @@ func (l *Limiter) countExceeded(q *query, v *store.Verdict) {
 // showBounds reports what a check shows of limits with a bound. v is nil for a remembered denial.
 func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 	for i, g := range q.globals() {
-		if !g.Bounded {
+		if !g.Bounded || g.limit.Calendar != nil { // nobody lends
 			continue
 		}
 		s := &limits[q.limits.keys.Order[i]]

@@ -17,7 +17,7 @@ func (l *Limiter) readLoans(ctx context.Context, q *query) {
 	var terms []*quota.BoundTerms
 	var calls []store.Call
 	for i, g := range q.globals() {
-		if !g.Bounded || g.Terms == nil || g.Terms.Bound == nil {
+		if !g.Bounded || g.Terms == nil || g.Terms.Bound == nil || g.limit.Calendar != nil { // nobody lends under a calendar's
 			continue
 		}
 		plan := store.NewKeyPlan([]*quota.Limit{g.limit})

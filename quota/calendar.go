@@ -38,6 +38,13 @@ func (u CalendarUnit) Window() time.Duration {
 	return [...]time.Duration{time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, MaxWindow}[u]
 }
 
+// calendarSpare is by how much a period may be longer than its unit, since clocks in its zone are set back, and how far the clocks of
+// regions may be apart beside.
+const calendarSpare = 3 * time.Hour
+
+// Longest is how long a period lasts at most, from when the first region's clock shows its beginning until the last shows its end.
+func (u CalendarUnit) Longest() time.Duration { return u.Window() + calendarSpare }
+
 // Anchor is when a week or a month begins.
 type Anchor uint8
 

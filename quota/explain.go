@@ -344,7 +344,10 @@ func (a *account) peer(p *PeerTerm) {
 func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 	b := e.Bound
 	most, pending := units(b.Units), wait(time.Duration(b.PendingMS)*time.Millisecond)
-	same := ""
+	same, span := "", "window"
+	if c := s.Limit.Calendar; c != nil {
+		span = c.Unit.String()
+	}
 	if len(b.Unseen) > 0 {
 		same = fmt.Sprintf("the configuration of %s is not known now. If it is the same, ", regions(b.Unseen))
 	}
@@ -355,9 +358,9 @@ func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 	case b.PendingMS > 0:
 		a.say("%sits bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", same, most, pending)
 	case len(b.Unseen) > 0 || b.Overridden:
-		a.say("%sall regions together hold at most %s of it in any window (max_overshoot).", same, most)
+		a.say("%sall regions together hold at most %s of it in any %s (max_overshoot).", same, most, span)
 	default:
-		a.say("All regions together hold at most %s of it in any window, whatever happens (max_overshoot).", most)
+		a.say("All regions together hold at most %s of it in any %s, whatever happens (max_overshoot).", most, span)
 	}
 	if b.Overridden {
 		a.say("Where another override of the tenant, or none, was in force in a region in the last %s, the largest bound of them holds.",
@@ -381,7 +384,7 @@ func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 		a.say("Nothing of it is admitted until it is known whether its Redis has lost data.")
 	case b.BurntMS > 0:
 		admits := "nothing"
-		if len(e.Peers) > 0 {
+		if len(e.Peers) > 0 && s.Limit.Calendar == nil {
 			admits = fmt.Sprintf("only what other regions lend it: %s now", units(s.Ceiling))
 		}
 		a.say("Its Redis has lost data, so its own share counts as used for another %s. Until then it admits %s.",

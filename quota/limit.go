@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,7 +209,7 @@ func (l *Limit) Validate() []FieldError {
 	case l.Algorithm == GCRA:
 		ms.add("/max_overshoot", "needs algorithm: sliding_log; a gcra limit has a rate and no window")
 	case l.Scope != ScopeGlobal:
-		ms.add("/max_overshoot", "needs scope: global; a limit of one region is exact")
+		ms.add("/max_overshoot", boundScope)
 	case l.MaxOvershoot > MaxOvershoot:
 		ms.add("/max_overshoot", "%v", errOvershoot)
 	}
@@ -252,17 +253,21 @@ func (l *Limit) validateCalendar(ms *fieldErrors) {
 	if l.Calendar == nil {
 		ms.add("/calendar", "is missing")
 	}
-	if l.MaxOvershoot != 0 {
-		ms.add("/max_overshoot", CalendarBound)
+	switch {
+	case l.MaxOvershoot != 0 && l.Scope != ScopeGlobal:
+		ms.add("/max_overshoot", boundScope)
+	case l.MaxOvershoot > MaxOvershoot:
+		ms.add("/max_overshoot", "%v", errOvershoot)
 	}
 	l.validateDimensions(ms)
 }
 
-// Why a CalendarPeriods limit has no other fields.
-const (
-	CalendarHas   = "is not for a limit with calendar, which counts from nothing in each period: it has units, calendar, timezone, anchor, scope, counts, near, by and when"
-	CalendarBound = "is not for a limit with calendar: loans between regions go by windows; use per with scope: global"
-)
+// CalendarHas is why a CalendarPeriods limit has no other fields.
+const CalendarHas = "is not for a limit with calendar, which counts from nothing in each period: " +
+	"it has units, calendar, timezone, anchor, scope, max_overshoot, counts, near, by and when"
+
+// boundScope is why a limit of one region has no bound.
+const boundScope = "needs scope: global; a limit of one region is exact"
 
 // ConcurrentHas is why a Concurrent limit has no other fields.
 const ConcurrentHas = "is not for kind: concurrent, which counts open reservations of this region: it has units, ttl, by and when"
@@ -370,6 +375,9 @@ type Bound struct {
 	// BurntUntilUS is the store's TIME until which the share is burnt: data that are lost may have used and lent it. Until
 	// then the region has what the others lend it; 0 for never.
 	BurntUntilUS int64
+	// BurntThrough is of a limit with a calendar: the number of the last period for which the share is burnt, 0 for none. There
+	// BurntUntilUS is its end, to be shown. See In.
+	BurntThrough int64
 	// SinceUS is the store's TIME when the epoch began.
 	SinceUS int64
 	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
@@ -397,6 +405,16 @@ func (l *Limit) LongestWindowUS() int64 {
 func (b Bound) WindowUS(l *Limit) int64 {
 	w := l.WindowUS()
 	return w + (w*b.FastPPM+999_999)/1_000_000
+}
+
+// In is the bound of a limit with a calendar as it holds for what counts in a period with a number. The number decides and not the
+// time: a clock that is set over the end of a burnt period finds the next one open, and set back finds that one burnt.
+func (b Bound) In(period int64) Bound {
+	burnt := period <= b.BurntThrough
+	if b.BurntThrough, b.BurntUntilUS, b.SinceUS = 0, 0, 0; burnt {
+		b.BurntUntilUS = math.MaxInt64
+	}
+	return b
 }
 
 // At is the bound as it holds at a TIME of the store. While the share is burnt, one before the epoch began is not known either:

@@ -308,6 +308,10 @@ type calendar struct {
 	// Scope is region (counted and enforced by each region alone) or global (one limit for all regions: each period counts what all of
 	// them have used in it). Default: `region`.
 	Scope quota.Scope `yaml:"scope"`
+	// MaxOvershoot is none, or 0% to 1000% with at most two decimals: how far all regions together may exceed a global limit, in
+	// every period, whatever fails. Each region has its share by weight and lends none of it. Default: `none`. `on_store_loss` is
+	// then closed unless it is set.
+	MaxOvershoot quota.Overshoot `yaml:"max_overshoot"`
 	// Counts is as of a limit with a window. Default: `requests`.
 	Counts quota.Counts `yaml:"counts"`
 	// Near is as of a limit with a window, once a period.
@@ -342,7 +346,6 @@ func (a *anchor) UnmarshalText(text []byte) error {
 
 func (s *Source) calendar(v found, l *quota.Limit) {
 	c := calendar{Timezone: timezone{time.UTC}}
-	v = s.without(v, quota.CalendarBound, "max_overshoot")
 	s.fields(s.without(v, quota.CalendarHas, "per", "algorithm", "burst"), reflect.ValueOf(&c).Elem())
 	periods := quota.Calendar{Unit: c.Calendar, Zone: c.Timezone.Location, Anchor: 1}
 	if at := under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(under(v.Pointer, "calendar")) {
@@ -352,8 +355,8 @@ func (s *Source) calendar(v found, l *quota.Limit) {
 		}
 	}
 	*l = quota.Limit{
-		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Scope: c.Scope, Counts: c.Counts,
-		Near: c.Near, By: c.By, When: c.When,
+		Name: c.Name, Units: c.Units, Window: c.Calendar.Window(), Algorithm: quota.CalendarPeriods, Calendar: &periods, Scope: c.Scope,
+		MaxOvershoot: c.MaxOvershoot, Counts: c.Counts, Near: c.Near, By: c.By, When: c.When,
 	}
 }
 

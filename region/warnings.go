@@ -143,7 +143,11 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	if len(t.Regions) < 2 {
 		admits = "nothing"
 	}
-	ps.when(bounded && l.Window+l.HeldFor > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
+	if bounded && l.Calendar != nil && l.Window > longBound {
+		ps.add(at+"/max_overshoot", "a region that loses its Redis's data admits nothing until the %s is over: "+
+			"use persistence and a replica", l.Calendar.Unit)
+	}
+	ps.when(bounded && l.Calendar == nil && l.Window+l.HeldFor > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
 		"use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOfLimit(l).Keep()*1000).Round(time.Minute)), admits)
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
@@ -158,14 +162,18 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 			"can be used while the load is steady, 81 %% when it moves between regions, 44 %% of a burst in one region; use %v or more",
 			l.Window, shortBound)
 	}
-	if bounded {
+	if bounded && l.Calendar == nil {
 		t.warnFew(ps, l, units, at)
 		return
 	}
 	floor := FloorOf(t.Weights())
 	without, _ := t.those(func(_ int, g *Region) bool { return floor.Share(g.Name, units) < 1 })
+	while := " while it cannot see the others"
+	if bounded { // nobody lends
+		while = ""
+	}
 	ps.when(without != "", at+"/units", "%d divided by weight leaves less than one unit for %s: "+
-		"a region may then admit nothing while it cannot see the others", units, without)
+		"a region may then admit nothing%s", units, without, while)
 }
 
 // warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.

@@ -158,7 +158,11 @@ func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) strin
 	if one.LeftMS >= 24*time.Hour.Milliseconds() {
 		until = one.Until.Format("2006-01-02 " + clock)
 	}
-	at := time.UnixMicro(d.state.Store().Lost).UTC().Format(clock)
+	of := d.state.Store()
+	at := time.UnixMicro(of.Lost).UTC().Format(clock)
+	if b.BurntThrough > 0 {
+		at = time.UnixMicro(of.DataLost).UTC().Format(clock)
+	}
 	why, admits := "lost its data at "+at, "only what other regions lend it"
 	switch {
 	case d.redis == nil:
@@ -168,7 +172,7 @@ func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) strin
 	case d.state.Cause() == state.Unknown:
 		why += ", or the clock of its Redis stepped forward"
 	}
-	if regions < 2 {
+	if regions < 2 || b.BurntThrough > 0 { // nobody lends under a calendar's limit
 		admits = "nothing"
 	}
 	return fmt.Sprintf("This region %s, so what it had admitted before is not known. Until %s its own share of limit %s.%s counts as used, and it "+

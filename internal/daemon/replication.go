@@ -337,9 +337,9 @@ func (r *replication) files() (differ, unseen []string, alike time.Duration) {
 	return differ, slices.DeleteFunc(r.regions(), func(name string) bool { return slices.Contains(seen, name) }), alike
 }
 
-// bound is what the tender goes by.
+// bound is what the tender goes by. Nobody lends under a calendar's limit, whatever peers send of it.
 func (r *replication) bound(ctx context.Context, key *quota.CounterKey) (b loans.Bound, ok bool, err error) {
-	if b.Limit, err = r.d.limiter.LimitOf(ctx, key); b.Limit == nil {
+	if b.Limit, err = r.d.limiter.LimitOf(ctx, key); b.Limit == nil || b.Limit.Calendar != nil {
 		return b, false, err
 	}
 	b.Bound, b.Regions, ok = r.ceilings.Bound(key.Policy, b.Limit)

@@ -30,6 +30,10 @@ func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
 
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedMemory) }
 
+func TestBoundOfPeriods(t *testing.T) { limitertest.BoundOfPeriods(t, timedMemory) }
+
+func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedMemory) }
+
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedMemory) }
 
 func TestReportOfASwing(t *testing.T) { limitertest.ReportOfASwing(t, timedMemory) }

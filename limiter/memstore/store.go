@@ -403,9 +403,17 @@ func (u *call) counted(limits []store.LimitVerdict) {
 // loansMargin is how much longer than they can matter loans are kept, µs.
 const loansMargin = 60_000_000
 
-// book is the loans under the n-th bounded limit, which has the given counter. Its entry is kept by keepBook.
-func (u *call) book(l *quota.Limit, n, counter int) (b loan.Book, name string, e *entry) {
-	b = loan.Book{Terms: loan.TermsOfLimit(l), Bound: u.Bounds[n].At(u.now)}
+// bound is that of the n-th bounded limit, the i-th of the plan: of a calendar's limit for the period that counts.
+func (u *call) bound(i, n int) quota.Bound {
+	if now := u.period(i); now != nil {
+		return u.Bounds[n].In(now.Number)
+	}
+	return u.Bounds[n]
+}
+
+// book is the loans under a limit with a bound, which has the given counter. Its entry is kept by keepBook.
+func (u *call) book(l *quota.Limit, bound quota.Bound, counter int) (b loan.Book, name string, e *entry) {
+	b = loan.Book{Terms: loan.TermsOfLimit(l), Bound: bound.At(u.now)}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)
@@ -458,13 +466,14 @@ func (u *call) lower(limits []store.LimitVerdict) {
 	n, counter := 0, 0
 	for i, l := range u.Plan.Limits {
 		if l.MaxOvershoot > 0 {
-			if us := u.Bounds[n].Nearest(u.now); us != u.now {
+			bound := u.bound(i, n)
+			if us := bound.Nearest(u.now); us != u.now {
 				u.time = us
 			}
-			if u.Bounds[n].At(u.now).Epoch == 0 {
+			if bound.At(u.now).Epoch == 0 {
 				u.unknown = true
 			} else {
-				b, name, e := u.book(l, n, counter)
+				b, name, e := u.book(l, bound, counter)
 				if limits[i].Bounded = b.Room(u.now, 0); e != nil {
 					u.keepBook(&b, name, e)
 				}
@@ -472,7 +481,7 @@ func (u *call) lower(limits []store.LimitVerdict) {
 					u.allows = min(u.allows, b.MaxTTL(u.now))
 				}
 			}
-			u.ceilings[i], u.from[i] = min(u.ceilings[i], limits[i].Bounded), u.Bounds[n].CountsFrom(u.now)
+			u.ceilings[i], u.from[i] = min(u.ceilings[i], limits[i].Bounded), bound.CountsFrom(u.now)
 			n++
 		}
 		if l.Scope == quota.ScopeGlobal {
@@ -489,7 +498,7 @@ func (u *call) lend() store.Verdict {
 	if u.Bounds[0].At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	b, name, e := u.book(l, 0, 0)
+	b, name, e := u.book(l, u.Bounds[0], 0)
 	b.Holds = u.keys[0].open(u.now)
 	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now)) + b.Holds.Units
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)

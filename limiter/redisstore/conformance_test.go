@@ -72,6 +72,10 @@ func TestBounds(t *testing.T) {
 
 func TestHoldOutlastsLoan(t *testing.T) { limitertest.HoldOutlastsLoan(t, timedRedis(t)) }
 
+func TestBoundOfPeriods(t *testing.T) { limitertest.BoundOfPeriods(t, timedRedis(t)) }
+
+func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedRedis(t)) }
+
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedRedis(t)) }
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }

@@ -163,7 +163,11 @@ func appendBounds(args []any, c *store.Call, fence func(quota.Bound) quota.Bound
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
 			b, terms := fence(c.Bounds[n]), loan.TermsOfLimit(l)
-			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), b.BurntUntilUS, b.SinceUS, b.FromUS, b.ToUS,
+			burnt := b.BurntUntilUS
+			if l.Calendar != nil {
+				burnt = b.BurntThrough
+			}
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), burnt, b.SinceUS, b.FromUS, b.ToUS,
 				terms.Keep(), terms.Length, b.WindowUS(l), terms.MaxTTL)
 			n++
 		}

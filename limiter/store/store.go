@@ -26,7 +26,7 @@ const (
 	OpPeek Op = 'p'
 	// OpReport charges whatever is left, past the limits if need be.
 	OpReport Op = 'r'
-	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded.
+	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded and has no calendar.
 	OpLoans Op = 'l'
 	// OpReserve charges 1 to keys that count requests and holds the cost under keys that take holds, 1 under those of
 	// kind 'c', if every limit has room, else nothing. A cost of 0 answers what 1 would get and writes nothing.

@@ -30,9 +30,20 @@ func TermsOf(window int64) Terms {
 	return Terms{Window: window, Length: min(longest, max(2_000_000, window/2)), Slack: 200_000, Longest: longest}
 }
 
-// TermsOfLimit returns the terms of a limit with a bound.
+// TermsOfLimit returns the terms of a limit with a bound. What was used in a period of a calendar counts for as long as the
+// period lasts.
 func TermsOfLimit(l *quota.Limit) Terms {
-	return TermsOf(l.WindowUS()).Holding(l.HeldFor.Microseconds())
+	window := l.WindowUS()
+	if l.Calendar != nil {
+		window = l.Calendar.Unit.Longest().Microseconds()
+	}
+	return TermsOf(window).Holding(l.HeldFor.Microseconds())
+}
+
+// Burns returns the last period in which data counted that were lost at a TIME of the store, or that reservations counted in which
+// were lost.
+func (t Terms) Burns(c *quota.Calendar, lostUS int64) quota.Period {
+	return c.At(lostUS + bySlowest(t.MaxTTL) + t.Slack)
 }
 
 // Holding returns the terms where reservations last for so long at most, µs.
@@ -66,7 +77,12 @@ type Store struct {
 	// clock stepped, and when the region's first process starts: nobody had watched either.
 	Epoch uint32
 	Since int64 // the clock when the epoch began
-	Lost  int64 // the clock when data was lost last, 0 for never; 0 too when what was lost is known and made good
+	// Lost is the clock when data was lost last or the clock stepped forward, 0 for never; 0 too when what was lost is known and
+	// made good.
+	Lost int64
+	// DataLost is the largest clock by which anything can have counted that was lost last, as Lost; but a step of the clock, by which no
+	// period of a calendar begins anew, is none.
+	DataLost int64
 	// Unwatched is for how long no process has watched the clock since then: it may have stepped, so that does not count.
 	Unwatched int64
 	// FastPPM and Drifting are those of a quota.Bound.

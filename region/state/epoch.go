@@ -41,7 +41,8 @@ const (
 	keep    renewal = iota
 	another         // the clock was not watched, or has stepped back
 	reopen          // an operator ends what a loss costs
-	lost            // data were lost, or the clock stepped forward: what was counted has aged early
+	stepped         // the clock stepped forward: what was counted in windows has aged early
+	lost            // data were lost, or may be: keys have expired early
 )
 
 // Cause is why data that were counted count no more.
@@ -57,6 +58,10 @@ const (
 // Cause is that of the last loss in Store.
 func (s *State) Cause() Cause { return Cause(s.epoch.cause.Load()) }
 
+// keysOutlast is the step of a clock forward from which on keys of periods of a calendar may have expired, which the clock may yet show
+// again: less than the shortest period, by which such a key outlasts its own.
+const keysOutlast = 55 * time.Minute
+
 // due is the renewal after a loss of data, and a step of a clock. It notes which of them is the cause.
 func (e *epoch) due(loss bool, step time.Duration) renewal {
 	switch {
@@ -65,7 +70,10 @@ func (e *epoch) due(loss bool, step time.Duration) renewal {
 		return lost
 	case step > clock.Unseen:
 		e.cause.Store(int32(Stepped))
-		return lost
+		if step >= keysOutlast {
+			return lost
+		}
+		return stepped
 	case step < -clock.Unseen:
 		return another
 	}
@@ -140,7 +148,7 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 		known = strconv.FormatUint(uint64(e.store.Epoch), 10)
 	}
 	e.top = max(e.top, seen)
-	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", reopen: "reopen", lost: "lost"}[e.renew]
+	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", reopen: "reopen", stepped: "stepped", lost: "lost"}[e.renew]
 }
 
 // read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
@@ -149,8 +157,12 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
 	var now loan.Store
 	var began uint32
-	if _, err := fmt.Sscanf(r.epoch, "%d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched); err != nil || now.Epoch == 0 {
+	n, _ := fmt.Sscanf(r.epoch, "%d %d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched, &now.DataLost)
+	switch {
+	case n < 5 || now.Epoch == 0:
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
+	case n == 5: // as a former version has it
+		now.DataLost = now.Lost
 	}
 	e.first = began
 	first, noticed := e.since == 0, e.renew
@@ -169,7 +181,7 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store,
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
 	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
-	if now.Lost != e.store.Lost && noticed != lost {
+	if now.Lost != e.store.Lost && noticed < stepped {
 		e.cause.Store(int32(Unknown))
 	}
 	found := e.due(r.lost || back, r.step)
@@ -195,7 +207,7 @@ func (e *epoch) inForce() loan.Store {
 		return loan.Store{}
 	}
 	of := e.store
-	of.Lost = max(0, of.Lost)
+	of.Lost, of.DataLost = max(0, of.Lost), max(0, of.DataLost)
 	return of
 }
 

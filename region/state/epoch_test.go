@@ -182,6 +182,10 @@ func TestEpoch(t *testing.T) {
 			if after.Since == 0 || (after.Since != before.Since) != row.renewed || after.Lost > after.Since {
 				t.Errorf("%s: the epoch began at %d and now at %d, after a loss at %d", row.name, before.Since, after.Since, after.Lost)
 			}
+			steps := strings.Contains(row.name, "clock") && row.name != "the clock steps beyond the life of keys"
+			if (after.DataLost != 0) != (row.lost && !steps) {
+				t.Errorf("%s: the periods of calendars have lost data: %v", row.name, after)
+			}
 			cause := state.Unknown
 			switch {
 			case row.lost && strings.Contains(row.name, "clock"):

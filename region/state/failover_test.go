@@ -154,6 +154,40 @@ func TestLossUnderAClockThatWasAhead(t *testing.T) {
 	}
 }
 
+// What was lost may have counted in a period of a calendar that the clock showed before it was set back a little.
+func TestLossAfterAClockWasSetBack(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		ctx := context.Background()
+		one, two := s.manual("one"), s.manual("two")
+		turns := func() {
+			for range 3 {
+				one.Turn(ctx)
+				two.Turn(ctx)
+				time.Sleep(state.TurnEvery)
+			}
+		}
+		turns()
+		const by = 10 * time.Minute
+		s.ahead.Add(int64(by))
+		turns()
+		ahead := time.Now().Add(by).UnixMicro() - (2 * state.TurnEvery).Microseconds()
+		if got := one.Store(); got.Lost == 0 || got.DataLost != 0 {
+			t.Errorf("after a step of the clock: %v", got)
+		}
+		s.ahead.Add(-int64(by))
+		turns()
+		s.redis.FlushAll()
+		turns()
+		for range 2 { // the second time after another epoch
+			if got := one.Store(); got != two.Store() || got.DataLost < ahead || got.DataLost > ahead+time.Minute.Microseconds() || got.Lost > time.Now().UnixMicro() {
+				t.Errorf("a loss after the clock was at %d: %v and %v", ahead, got, two.Store())
+			}
+			s.ahead.Add(-int64(time.Second))
+			turns()
+		}
+	})
+}
+
 // An operator reopens a region that has lost data: for all its processes, for that loss alone, and not while it asks about
 // another server.
 func TestReopen(t *testing.T) {

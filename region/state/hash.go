@@ -29,6 +29,7 @@ type hash struct {
 	clock *clock.Clock // of the server that has it
 	turn  int64        // of ours that was answered last; 0: none was
 	us    int64        // TIME then, and our time when it was sent
+	most  int64        // the largest TIME of all turns
 	at    time.Duration
 	asks  bool // it is another server, and processes are asked whether it has all that they know
 	// watched is the server's clock as the last process saw it that watched it: TIME, and by how much that was ahead of the
@@ -51,7 +52,7 @@ type reply struct {
 // exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
 func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
 	sent, at := h.clock.Now(), s.o.Now()
-	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn, s.watching(h)})...)
+	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn, s.watching(h), h.most})...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string,
 			s.o.OnLoss()
 		}
 	}
-	h.turn, h.us, h.at, h.watched = turn, r.us, at, words[6]
+	h.turn, h.us, h.most, h.at, h.watched = turn, r.us, max(h.most, r.us), at, words[6]
 	return r, nil
 }
 
@@ -100,10 +101,11 @@ func (s *State) unwatched() renewal {
 		}
 		now := h.clock.Reading().NowUS
 		allowed := max(0, now-at) / 1_000_000 * allowedPPM
-		if ahead := time.Duration(now-s.o.HostUS()-was-allowed) * time.Microsecond; s.epoch.due(false, ahead) == lost {
+		ahead := time.Duration(now-s.o.HostUS()-was-allowed) * time.Microsecond
+		if due := s.epoch.due(false, ahead); due >= stepped {
 			s.o.Logger.Warn("while no process of the region ran the redis clock came further than this host's; what was counted may have aged early",
 				"key", h.key, "ahead", ahead)
-			return lost
+			return due
 		}
 	}
 	return keep

@@ -4,11 +4,13 @@
 -- KEYS  the hash
 -- ARGV  our field, and its value ('' removes it); a topology, and what replaces it if it is in force ('' leaves it);
 --       the epoch that we know ('' = none), the largest number that is known to have been ('' = this hash has none), and
---       when another epoch begins: 'another', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
---       of our last turn that was answered; by how much TIME is ahead of our host's clock, µs ('' = we do not watch TIME yet)
--- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched' (TIME of the last known
---       loss of data, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the epoch that began
---       this hash; for how long nobody has watched TIME since the loss, µs), our value as it was, 1 if this turn began the
+--       when another epoch begins: 'another', 'stepped', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
+--       of our last turn that was answered; by how much TIME is ahead of our host's clock, µs ('' = we do not watch TIME yet); the
+--       largest TIME that we have seen
+-- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched data' (TIME of the last known
+--       loss of data or step of TIME forward, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the
+--       epoch that began this hash; for how long nobody has watched TIME since the loss, µs; the largest TIME by which anything can
+--       have counted that was lost last, as lost but for steps), our value as it was, 1 if this turn began the
 --       epoch, what of another server (below), 'TIME ahead' of the last turn of a process that watches TIME as it was, then
 --       field and value of each other process
 --
@@ -21,6 +23,7 @@
 
 local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge earlier, by their own clocks
 local ASKED = 2000000 -- µs: two turns of each process
+local AHEAD = 3600000000 -- µs: by how much TIME may have been set back since, for data that are lost to count by TIME as it was
 local GONE = 4000000 -- µs: state.GoneAfter; older than the newest entry by so much, a process was dead already
 
 local t = redis.call('TIME')
@@ -56,7 +59,8 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   reply[2] = ARGV[4]
 end
 local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)')
-local first, unwatched = string.match(reply[3], '^%S+ %S+ %S+ (%d+) (%d+)$')
+local first, unwatched, data = string.match(reply[3], '^%S+ %S+ %S+ (%d+) (%d+) ?(%-?%d*)$')
+if not data or data == '' then data = lost end -- as a former version has it
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -71,7 +75,7 @@ else
     end
     if before then
       reply[6] = 'took'
-      if renew ~= 'lost' then renew = 'another' end
+      if renew ~= 'lost' and renew ~= 'stepped' then renew = 'another' end
     end
   end
   local left = ''
@@ -89,16 +93,21 @@ else
   if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
     local before = lost
-    if renew == 'lost' or reply[3] == '' and (ARGV[5] ~= '' or ARGV[6] ~= '0') then lost = reply[1] end
-    if renew == 'reopen' then lost = '-' .. reply[1] end
+    if renew == 'lost' or reply[3] == '' and (ARGV[5] ~= '' or ARGV[6] ~= '0') then
+      local seen = tonumber(ARGV[10])
+      lost, data = reply[1], seen > now and seen <= now + AHEAD and ARGV[10] or reply[1]
+    end
+    if renew == 'stepped' then lost = reply[1] end
+    if renew == 'reopen' then lost, data = '-' .. reply[1], '-' .. reply[1] end
     if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end
+    if math.abs(tonumber(data or 0)) > now + AHEAD then data = (tonumber(data) < 0 and '-' or '') .. reply[1] end
     local at = string.match(reply[7], '^%d+') or now
     unwatched = lost == before and tonumber(lost or 0) > 0 and tonumber(unwatched or 0) + math.max(0, now - at) or 0
     local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     if reply[3] == '' then first = string.format('%.0f', number) end
-    reply[3] = string.format('%.0f %s %s %s %.0f', number, lost or 0, reply[1], first or 0, unwatched)
+    reply[3] = string.format('%.0f %s %s %s %.0f %s', number, lost or 0, reply[1], first or 0, unwatched, data or 0)
     reply[5] = '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
   end

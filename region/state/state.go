@@ -135,6 +135,7 @@ func New(o Options) *State {
 		s.epoch.store.Epoch, s.epoch.confirmed = 1+rand.Uint32N(1<<30), true
 		if o.Lost {
 			s.epoch.store.Lost = o.TimeUS()
+			s.epoch.store.DataLost = s.epoch.store.Lost
 		}
 	}
 	return s
@@ -231,7 +232,7 @@ func (s *State) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
 	for _, h := range s.hashes() {
-		if _, err := s.o.Eval(ctx, script, h.key, s.field(), "", "", "", "", "", "", 0, ""); err != nil {
+		if _, err := s.o.Eval(ctx, script, h.key, s.field(), "", "", "", "", "", "", 0, "", 0); err != nil {
 			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", h.key, "error", err)
 		}
 	}
@@ -349,7 +350,7 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	nowUS = s.o.TimeUS()
 	_, err = s.o.Clock.Observe(sent, nowUS)
 	if s.epoch.renew == reopen {
-		s.epoch.store.Lost = -nowUS
+		s.epoch.store.Lost, s.epoch.store.DataLost = -nowUS, -nowUS
 	}
 	if s.epoch.renew != keep {
 		s.epoch.store.Epoch++

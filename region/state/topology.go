@@ -44,7 +44,7 @@ func Of(top *region.Topology) Topology {
 				t.WindowUS = max(t.WindowUS, l.WindowUS())
 			}
 			if l.MaxOvershoot > 0 {
-				t.Windows[p.Name+"."+l.Name] = Window{US: l.WindowUS(), MaxTTLUS: l.HeldFor.Microseconds()}
+				t.Windows[p.Name+"."+l.Name] = Window{US: loan.TermsOfLimit(&l).Window, MaxTTLUS: l.HeldFor.Microseconds()}
 			}
 		}
 	}

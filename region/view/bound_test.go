@@ -8,6 +8,7 @@ import (
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/view"
+	"github.com/regiond/regiond/sync/wire"
 )
 
 func strictLimit(overshoot quota.Overshoot) *quota.Limit {
@@ -158,5 +159,71 @@ func TestUsageUnderAnOverride(t *testing.T) {
 	}
 	if c := us.ceilings.Ceiling(p, file, key, false, 0); c.Units != 0 || c.Bound.Share != 330 {
 		t.Errorf("once the override is over, the ceiling is %d and the share of the bound %d", c.Units, c.Bound.Share)
+	}
+}
+
+func calendarLimit(unit quota.CalendarUnit) *quota.Limit {
+	l := strictLimit(quota.Strict)
+	l.Algorithm, l.Calendar = quota.CalendarPeriods, &quota.Calendar{Unit: unit, Anchor: 1, Zone: time.UTC}
+	l.Window = unit.Window()
+	return l
+}
+
+// A share of a calendar's limit grows when the longest period is over in which what was used before may count, however far the clocks
+// of regions are apart by then.
+func TestCalendarSharesGrowLate(t *testing.T) {
+	now := time.Second
+	limit := calendarLimit(quota.CalendarDay)
+	eu, _ := newCounting(t, &now, limit)
+	top := withLimit(limit)
+	top.Regions = []region.Region{{Name: "eu-west", Weight: 9}, {Name: "us-east", Weight: 1}}
+	eu.top = top
+	eu.share("at first", 300)
+	eu.manager.Configure(top)
+	eu.share("with a larger weight", 300)
+	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
+	eu.peer.Topology = view.Hash(eu.peer.Weights)
+	eu.share("when both have it", 300)
+	if keep := eu.ceilings.Held(); keep < 27*time.Hour {
+		t.Errorf("the smaller share holds for %v, and a day may last 25 h in clocks that are 2 h apart", keep)
+	}
+	now += eu.ceilings.Held() - time.Second
+	eu.share("until the day is over", 300)
+	now += time.Second
+	eu.share("when it is over", 540)
+}
+
+// A loss of data burns the share until the end of the period that it was in, by its number, and longer where reservations of before may
+// still be settled. A step of the clock forward burns no period.
+func TestCalendarBurnsItsPeriod(t *testing.T) {
+	ends := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	november := int64(2026*12 + 11)
+	for _, row := range []struct {
+		what    string
+		of      loan.Store
+		heldFor time.Duration
+		through int64
+		until   time.Time
+	}{
+		{"nothing is lost", loan.Store{Epoch: 7}, 0, 0, time.UnixMicro(0)},
+		{"a step of the clock", loan.Store{Epoch: 7, Lost: ends.Add(-time.Hour).UnixMicro()}, 0, 0, time.UnixMicro(0)},
+		{"a loss", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Hour).UnixMicro(), Unwatched: 1e13}, 0, november, ends},
+		{"a loss at the end", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, 0, november, ends},
+		{"a loss while reservations are open", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, time.Minute, november + 1, ends.AddDate(0, 1, 0)},
+	} {
+		l := calendarLimit(quota.CalendarMonth)
+		if row.heldFor > 0 {
+			l.Counts, l.HeldFor = quota.CountsTokens, row.heldFor
+		}
+		c, err := view.NewCeilings(view.CeilingOptions{
+			Self: quota.Process{Region: "eu-west", Instance: "one", Boot: 1}, Now: func() time.Duration { return 0 }, TimeUS: func() int64 { return 0 },
+			Key: wire.NewKey(nil, "test"), Topology: withLimit(l), Store: func() loan.Store { return row.of },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _, ok := c.Bound("standard", l); !ok || b.BurntThrough != row.through || b.BurntUntilUS != row.until.UnixMicro() {
+			t.Errorf("%s: burnt through %d until %v, want %d and %v", row.what, b.BurntThrough, time.UnixMicro(b.BurntUntilUS).UTC(), row.through, row.until)
+		}
 	}
 }

@@ -83,14 +83,19 @@ func (c *Ceilings) heldShare(h *hold, units int64, now, keep time.Duration) int6
 	return h.floor.Share(c.o.Self.Region, units)
 }
 
-// keep is how long what was lent and used under a limit of a policy may matter, under other shares or by data that are lost.
-func (c *Ceilings) keep(policy string, l *quota.Limit) time.Duration {
+// terms are those of a limit of a policy, with the longest window and reservations under which anything may matter still.
+func (c *Ceilings) terms(policy string, l *quota.Limit) loan.Terms {
 	terms := loan.TermsOfLimit(l)
 	if c.o.Window != nil {
 		window, maxTTL := c.o.Window(c.limits.Load().nameOf(policy, l))
 		terms = loan.TermsOf(max(terms.Window, window)).Holding(max(terms.MaxTTL, maxTTL))
 	}
-	return time.Duration(terms.Keep()) * time.Microsecond
+	return terms
+}
+
+// keep is how long what was lent and used under a limit of a policy may matter, under other shares or by data that are lost.
+func (c *Ceilings) keep(policy string, l *quota.Limit) time.Duration {
+	return time.Duration(c.terms(policy, l).Keep()) * time.Microsecond
 }
 
 // keepAny is the longest keep of a limit with a bound; 0: there is none.
@@ -220,7 +225,12 @@ func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Du
 		return b, true
 	}
 	of := c.o.Store()
-	if b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting; of.Lost > 0 {
+	b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting
+	switch {
+	case l.Calendar != nil && of.DataLost > 0:
+		last := c.terms(policy, l).Burns(l.Calendar, of.DataLost)
+		b.BurntThrough, b.BurntUntilUS = last.Number, last.End
+	case l.Calendar == nil && of.Lost > 0:
 		b.BurntUntilUS = of.Lost + of.Unwatched + keep.Microseconds()
 	}
 	return b, true
@@ -302,7 +312,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer.Units, answer.Closed = v.units(l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, p.Name, l, now)
-	answer.Lenders = v.Members.Len() > 1
+	answer.Lenders = v.Members.Len() > 1 && l.Calendar == nil
 	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}
@@ -336,6 +346,9 @@ func (c *Ceilings) explainBound(policy string, l *quota.Limit, of *quota.Ceiling
 	b := &quota.BoundTerms{Units: units, Share: of.Bound.Share, KeepMS: keep.Milliseconds()}
 	of.Terms.Part, of.Terms.Bound = of.Bound.Share, b
 	of.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
+	if l.Calendar != nil {
+		of.Terms.Formula = fmt.Sprintf("share %d", b.Share)
+	}
 	if l.MaxOvershoot != quota.Strict && !of.Closed {
 		b.Estimate = of.Units
 		of.Terms.Formula = fmt.Sprintf("min(%d by the estimate of what others used, %s)", of.Units, of.Terms.Formula)

@@ -54,11 +54,12 @@ func (p pairs) without(field string) pairs {
 	return slices.DeleteFunc(p, func(f [2]string) bool { return f[0] == field })
 }
 
-// These are KEPT, ASKED and GONE of region.lua, µs.
+// These are KEPT, ASKED, GONE and AHEAD of region.lua, µs.
 const (
 	durableKept  = 600_000_000
 	durableAsked = 2_000_000
 	durableGone  = 4_000_000
+	durableAhead = 3_600_000_000
 )
 
 // eval is state.Eval.
@@ -96,9 +97,10 @@ func (d *durable) eval(_ context.Context, _, _ string, args ...any) (any, error)
 			renew = arg(6)
 		}
 		last, _ := args[7].(int64)
+		most, _ := args[9].(int64)
 		asked, renew = d.server(arg(0), own, written, renew, last, now)
 		if epoch == "" || renew != "" {
-			epoch, began = renewed(epoch, arg(4), arg(5), renew, watched, now), "1"
+			epoch, began = renewed(epoch, arg(4), arg(5), renew, watched, most, now), "1"
 		}
 		d.state = d.state.set("epoch", epoch).set(arg(0), time+" "+arg(1))
 		if arg(8) != "" {
@@ -125,7 +127,7 @@ func (d *durable) server(field, own string, written pairs, renew string, last, n
 			}
 		}
 		if known {
-			if reply = "took"; renew != "lost" {
+			if reply = "took"; renew != "lost" && renew != "stepped" {
 				renew = "another"
 			}
 		}
@@ -156,19 +158,33 @@ func numberOf(text string) int64 {
 	return n
 }
 
-// renewed is the epoch that follows on one, after a turn that knew one and the largest that ever was.
-func renewed(epoch, known, top, renew, watched string, now int64) string {
+// renewed is the epoch that follows on one, after a turn that knew one and the largest that ever was, and had seen most as TIME.
+func renewed(epoch, known, top, renew, watched string, most, now int64) string {
 	_, lost, _ := strings.Cut(epoch, " ")
-	at := numberOf(lost)
+	words := append(strings.Fields(epoch), "", "", "", "", "", "")
+	at, data := numberOf(lost), numberOf(words[5])
+	if words[5] == "" {
+		data = at
+	}
 	before := at
 	switch {
 	case renew == "lost" || epoch == "" && (known != "" || top != "0"):
+		if at, data = now, now; most > now && most <= now+durableAhead {
+			data = most
+		}
+	case renew == "stepped":
 		at = now
 	case renew == "reopen":
-		at = -now
+		at, data = -now, -now
 	}
 	at = max(-now, min(at, now)) // by a clock that was ahead then
-	next, words := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000), append(strings.Fields(epoch), "", "", "", "", "")
+	switch {
+	case data > now+durableAhead:
+		data = now
+	case data < -now-durableAhead:
+		data = -now
+	}
+	next := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000)
 	first, unwatched := next, int64(0)
 	if epoch != "" {
 		first = numberOf(words[3])
@@ -179,7 +195,7 @@ func renewed(epoch, known, top, renew, watched string, now int64) string {
 			unwatched += max(0, now-numberOf(watched))
 		}
 	}
-	return fmt.Sprintf("%d %d %d %d %d", next, at, now, first, unwatched)
+	return fmt.Sprintf("%d %d %d %d %d %d", next, at, now, first, unwatched, data)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

@@ -10,7 +10,7 @@
 --       lives longer by its drain, periods by what is left of the newest), the longest W (µs; that of a bounded limit as long as it may get), number of
 --       limits, then for each limit: W (µs), C (its ceiling), L. The C of a global
 --       limit is '-': it is given with each check. That of a bounded one is '=': besides, behind all keys and periods follow for each of them in
---       order share, epoch (10 digits), TIME until which the share is burnt and when the epoch began, its fence (the first and
+--       order share, epoch (10 digits), TIME until which the share is burnt (of periods the number of the last that is; 0 for none) and when the epoch began, its fence (the first and
 --       the last TIME at which its epoch counts as known; the last may be 0), keep and D of loans, the window by this
 --       clock, and max_ttl of reservations that hold units under it (µs; 0 for none); or '' alone for a plan without bounds.
 --       Behind all keys follow for each with periods number and beginning (µs) of four periods: that before about now, that of
@@ -168,7 +168,7 @@ local function run()
     elseif op == 'e' then
       extend(hold, plan, at)
     elseif not (record and replayed(record, print)) then
-      if plan.bounds then lower(plan.bounds, at + #plan + #plan.globals, ceilings) end
+      if plan.bounds then lower(plan, at, ceilings) end
       local common = c == 1 and op == 'c' and plan.logs and not record and fresh(plan, at)
       if not (common and quick(at, plan, ceilings, known)) and not (plan.globals and lost(plan, at + #plan, known)) then
         uncommon()

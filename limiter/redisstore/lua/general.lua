@@ -37,8 +37,8 @@ end
 local function read_bounds(plan, bounded, p)
   plan.bounds = bounded
   for _, l in ipairs(bounded) do
-    local epoch, to = in_force(ARGV[p + 1]), tonumber(ARGV[p + 5])
-    local burnt, since = TIME < tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+    local epoch, to, by_period = in_force(ARGV[p + 1]), tonumber(ARGV[p + 5]), l.k.kind == 'p'
+    local burnt, since = not by_period and TIME < tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
     local kind, above = burnt and '!' or ' ', burnt and '"' or '!'
     since = burnt and since > 0 and (here or EPOCH == '') and since -- TIME of another primary is another
     local time = max(TIME, tonumber(ARGV[p + 4]), since or 0)
@@ -47,7 +47,7 @@ local function read_bounds(plan, bounded, p)
     plan.unknown = plan.unknown or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
-      burnt = burnt, since = since,
+      burnt = burnt, since = since, through = by_period and tonumber(ARGV[p + 2]),
       keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]), T = tonumber(ARGV[p + 9]),
     }
     l.bound.lingers = l.W + l.bound.T
@@ -55,7 +55,7 @@ local function read_bounds(plan, bounded, p)
     l.edge = max(TIME - l.W, since and since - 1 or 0)
     p = p + 10
   end
-  for i = 1, #plan do plan[i].time = plan.time end
+  for i = 1, #plan do plan[i].time, plan[i].place = plan.time, i end
   return p
 end
 
@@ -86,12 +86,14 @@ end
 
 local bounded, longest -- made when a plan first has bounds
 
--- lower brings the ceilings of bounded limits down to what their bounds leave. at is the place before their loans.
-local function lower(bounds, at, ceilings)
+-- lower brings the ceilings of bounded limits down to what their bounds leave. first is the place before the keys of the plan. Whether
+-- the share of a calendar's limit is burnt depends on the period that counts: quota.Bound.In.
+local function lower(plan, first, ceilings)
   if not bounded then bounded, longest = loans() end
-  for i = 1, #bounds do
-    local l = bounds[i]
+  local at = first + #plan + #plan.globals
+  for i, l in ipairs(plan.bounds) do
     local b, n = l.bound, l.n
+    if b.through then b.burnt = counting(KEYS[first + l.k.place], l.k).number <= b.through end
     b.C = bounded(KEYS[at + i], b)
     if b.C < ceilings[n] then ceilings[n] = b.C end
   end

@@ -10,7 +10,7 @@
 -- The terms t of a bound: share, burnt, epoch (10 digits), kind (what stands behind it in 'c'), after and before (what 'c' is
 -- between while it holds), since (TIME when the epoch began, false while all of the window counts), keep and D (µs),
 -- the limit's W, counted, the window by this server's clock where that is fast, T (max_ttl of reservations, µs, 0 for none),
--- and lingers, W and T.
+-- and lingers, W and T. Of a calendar's limit, which nobody lends under, through is the last period for which the share is burnt.
 
 local function loans()
   local sub = string.sub
