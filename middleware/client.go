@@ -61,9 +61,9 @@ func (c *Client) Check(ctx context.Context, check Check) (Decision, error) {
 
 // decide sends what is decided about a check.
 func (c *Client) decide(ctx context.Context, path string, about any, check *Check) (d Decision, err error) {
-	resp, body, err := c.post(ctx, path, about, check)
+	a, err := c.post(ctx, path, about, check)
 	if err == nil {
-		d, err = decode(resp, body)
+		d, err = a.decision()
 	}
 	switch {
 	case err == nil || errors.As(err, new(*InvalidError)):
@@ -74,37 +74,46 @@ func (c *Client) decide(ctx context.Context, path string, about any, check *Chec
 	return Decision{Allowed: c.options.OnAway == Open, Away: true, Cause: fmt.Errorf("%w: %w", ErrAway, err)}, nil
 }
 
-// post makes a call, for a check or none, and returns the answer with its body. The error is an *InvalidError where the call is
-// refused for good, or any other while regiond is unavailable.
-func (c *Client) post(ctx context.Context, path string, about any, check *Check) (resp *http.Response, body []byte, err error) {
+// answer is what came back of a call.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// post makes a call, for a check or none. The error is an *InvalidError where it is refused for good, or any other while regiond
+// is unavailable.
+func (c *Client) post(ctx context.Context, path string, about any, check *Check) (*answer, error) {
 	text, err := json.Marshal(about)
 	if err != nil {
-		return nil, nil, &InvalidError{http.StatusBadRequest, "it has no JSON: " + err.Error()}
+		return nil, &InvalidError{http.StatusBadRequest, "it has no JSON: " + err.Error()}
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(bounded, http.MethodPost, c.base+path, bytes.NewReader(text))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.setHeader(req.Header, check)
 	if c.options.Propagate != nil && check.TraceParent == "" && check.TraceState == "" {
 		c.options.Propagate(ctx, req.Header)
 	}
 	if err := unsendable(len(text), req.Header); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if resp, err = c.http.Do(req); err != nil {
-		return nil, nil, err
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
 	}
 	defer resp.Body.Close()
-	if body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return nil, nil, fmt.Errorf("read the answer: %w", err)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if s := resp.StatusCode; s >= 400 && s < 500 && s != http.StatusTooManyRequests {
-		return nil, nil, &InvalidError{Status: s, Detail: detail(body)}
+		return nil, &InvalidError{Status: s, Detail: detail(body)}
 	}
-	return resp, body, nil
+	return &answer{resp.StatusCode, resp.Header, body}, nil
 }
 
 // unsendable returns an *InvalidError for a check that regiond would not read or net/http not send, else nil.
@@ -156,15 +165,15 @@ func (c *Client) setHeader(h http.Header, check *Check) {
 	}
 }
 
-// decode reads a decision. A 200 or 503 without one is not regiond's, but of a
+// decision reads one. A 200 or 503 without one is not regiond's, but of a
 // proxy in between or of another server on its port.
-func decode(resp *http.Response, body []byte) (Decision, error) {
-	switch resp.StatusCode {
+func (a *answer) decision() (Decision, error) {
+	switch a.status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 	default:
-		return Decision{}, fmt.Errorf("unexpected status %s", resp.Status)
+		return Decision{}, fmt.Errorf("unexpected status %d %s", a.status, http.StatusText(a.status))
 	}
-	var a struct {
+	var v struct {
 		Allowed      *bool  `json:"allowed"`
 		ID           string `json:"id"`
 		Policy       string `json:"policy"`
@@ -180,19 +189,19 @@ func decode(resp *http.Response, body []byte) (Decision, error) {
 
 		Reservation granted `json:"reservation"`
 	}
-	err := json.Unmarshal(body, &a)
-	if err != nil || a.Allowed == nil || *a.Allowed != (resp.StatusCode == http.StatusOK) {
-		return Decision{}, errors.Join(fmt.Errorf("an answer of status %d without a decision", resp.StatusCode), err)
+	err := json.Unmarshal(a.body, &v)
+	if err != nil || v.Allowed == nil || *v.Allowed != (a.status == http.StatusOK) {
+		return Decision{}, errors.Join(fmt.Errorf("an answer of status %d without a decision", a.status), err)
 	}
 	d := Decision{
-		Allowed: *a.Allowed, Status: resp.StatusCode, ID: a.ID,
-		Policy: a.Policy, Name: a.Name, Limit: a.Limit, Remaining: a.Remaining,
-		RetryAfter: time.Duration(a.RetryAfterMS) * time.Millisecond,
-		ResetAfter: time.Duration(a.ResetAfterMS) * time.Millisecond,
-		Basis:      a.Basis, Mode: a.Mode, Reason: a.Reason, WouldDeny: a.WouldDeny,
-		Header: make(http.Header, 4), reservation: a.Reservation,
+		Allowed: *v.Allowed, Status: a.status, ID: v.ID,
+		Policy: v.Policy, Name: v.Name, Limit: v.Limit, Remaining: v.Remaining,
+		RetryAfter: time.Duration(v.RetryAfterMS) * time.Millisecond,
+		ResetAfter: time.Duration(v.ResetAfterMS) * time.Millisecond,
+		Basis:      v.Basis, Mode: v.Mode, Reason: v.Reason, WouldDeny: v.WouldDeny,
+		Header: make(http.Header, 4), reservation: v.Reservation,
 	}
-	for field, values := range resp.Header {
+	for field, values := range a.header {
 		if strings.HasPrefix(field, "Ratelimit") || strings.HasPrefix(field, "X-Ratelimit-") || field == "Retry-After" || field == "X-Regiond-Limit" {
 			d.Header[field] = values
 		}

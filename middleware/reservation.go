@@ -131,15 +131,15 @@ func (r *Reservation) Cancel() {
 
 // claim makes a call about a reservation. The error is an *InvalidError where it is refused for good.
 func (c *Client) claim(ctx context.Context, path string, body, into any) error {
-	resp, answer, err := c.post(ctx, path, body, &Check{})
+	a, err := c.post(ctx, path, body, &Check{})
 	switch {
 	case errors.As(err, new(*InvalidError)):
 		return err
 	case err != nil:
-	case resp.StatusCode != http.StatusOK:
-		err = fmt.Errorf("status %s", resp.Status)
+	case a.status != http.StatusOK:
+		err = fmt.Errorf("status %d %s", a.status, http.StatusText(a.status))
 	case into != nil:
-		err = json.Unmarshal(answer, into)
+		err = json.Unmarshal(a.body, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAway, err)
