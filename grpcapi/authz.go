@@ -232,6 +232,17 @@ var units = map[time.Duration]string{
 	time.Second: "SECOND", time.Minute: "MINUTE", time.Hour: "HOUR", 24 * time.Hour: "DAY", 30 * 24 * time.Hour: "MONTH",
 }
 
+// unitOf is that of a limit, "" where Envoy has none. It has none for a week.
+func unitOf(l *quota.Limit) string {
+	switch {
+	case l.Calendar == nil:
+		return units[l.Window]
+	case l.Calendar.Unit == quota.CalendarWeek:
+		return ""
+	}
+	return strings.ToUpper(l.Calendar.Unit.String())
+}
+
 // whyForwarded appends why, and total_limit in the form in which Envoy's rate limit filter takes a limit from metadata.
 func (s *Server) whyForwarded(m *message, a *httpapi.ForwardedAnswer) {
 	d, limit := a.Decision, new(quota.Limit)
@@ -240,7 +251,7 @@ func (s *Server) whyForwarded(m *message, a *httpapi.ForwardedAnswer) {
 	}
 	at := m.begin(checkMetadata)
 	s.why(m, d, d.Policy, limit.Name, a.Trace)
-	if unit := units[limit.Window]; unit != "" {
+	if unit := unitOf(limit); unit != "" {
 		m.value("total_limit", structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
 			"requests_per_unit": structpb.NewNumberValue(float64(limit.Units)), "unit": structpb.NewStringValue(unit),
 		}}))

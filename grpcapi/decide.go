@@ -283,8 +283,11 @@ func (v *verdict) share(i int) {
 func (s *Server) readClaim(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome) {
 	c, got := &v.cells[o.cells[0]], &outcome.Decision
 	if bad := (*quota.Invalid)(nil); errors.As(outcome.Err, &bad) && bad.Fault == quota.FaultCost {
-		w := bad.Limit.Window
-		*got = quota.Decision{Policy: bad.Policy, Limits: []quota.LimitState{{Limit: bad.Limit, Denied: true, RetryAfter: w, ResetAfter: w}}}
+		wait := bad.Limit.Window // as of a rate_limit that the cost is above
+		if c, now := bad.Limit.Calendar, time.Now().UnixMicro(); c != nil {
+			wait = time.Duration(c.At(now).End-now) * time.Microsecond
+		}
+		*got = quota.Decision{Policy: bad.Policy, Limits: []quota.LimitState{{Limit: bad.Limit, Denied: true, RetryAfter: wait, ResetAfter: wait}}}
 	} else if outcome.Err != nil {
 		s.refusals.Warn("a descriptor could not be decided by its tenant's policy", "domain", d.Name, "tenant", c.tenant, "error", outcome.Err)
 		*got = quota.Decision{Basis: quota.BasisClosed}

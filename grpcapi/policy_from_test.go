@@ -291,3 +291,47 @@ func TestPolicyFromRules(t *testing.T) {
 		t.Errorf("of another tenant: %v %v", a, err)
 	}
 }
+
+// TestRoutesPolicy: a policy that the gateway's configuration names for a route is the route's, whatever the tenant's plan or override
+// say. Beside policy_from it is what the tenant has without these.
+func TestRoutesPolicy(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		tenant string
+		said   map[string]string
+		want   string
+	}{
+		"a route's":              {"acme", map[string]string{"policy": "free"}, "free"},
+		"a route's, overridden":  {"moved", map[string]string{"policy": "free"}, "free"},
+		"by default":             {"acme", map[string]string{"policy": "free", "policy_from": "jwt/none"}, "free"},
+		"by default, unknown":    {"acme", map[string]string{"policy": "free", "policy_from": "jwt/odd"}, "free"},
+		"a plan":                 {"acme", map[string]string{"policy": "free", "policy_from": "jwt/plan"}, "watched"},
+		"by default, overridden": {"moved", map[string]string{"policy": "free", "policy_from": "jwt/none"}, "enterprise"},
+		"a plan, overridden":     {"moved", map[string]string{"policy": "free", "policy_from": "jwt/plan"}, "enterprise"},
+	} {
+		w, h := planned(t, nil)
+		claims, err := structpb.NewStruct(map[string]any{"plan": "watched", "odd": "odd"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := checkOf("GET", "/", http.Header{"X-Tenant": {row.tenant}, "X-Plan": {"gold"}}, row.said)
+		check.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"jwt": claims}}
+		_, a := overGRPC(t.Context(), t, serverOf(t, h, w.limiter, noop.Meter{}), check)
+		if got := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); got != row.want {
+			t.Errorf("%s: policy %q, want %q", name, got, row.want)
+		}
+	}
+}
+
+// TestCalendarsOverExtAuthz: total_limit says a calendar's period in Envoy's words; it has none for a week.
+func TestCalendarsOverExtAuthz(t *testing.T) {
+	t.Parallel()
+	for calendar, want := range map[string]string{"hour": "HOUR", "day": "DAY", "week": "", "month": "MONTH"} {
+		s := authorizerOf(t, strings.Replace(forwardTopology, "{name: all, units: 100, per: 1m}", "{name: all, units: 100, calendar: "+calendar+"}", 1))
+		_, a := overGRPC(t.Context(), t, s, checkOf("GET", "/", http.Header{"X-Tenant": {"a"}}, map[string]string{"policy": "gold"}))
+		total := a.GetDynamicMetadata().GetFields()["total_limit"].GetStructValue().GetFields()
+		if got := total["unit"].GetStringValue(); got != want || want != "" && total["requests_per_unit"].GetNumberValue() != 100 {
+			t.Errorf("calendar: %s is %v", calendar, total)
+		}
+	}
+}

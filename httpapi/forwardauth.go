@@ -90,7 +90,7 @@ func (c *call) authz(method, path string, unclear error) {
 	if !c.mayName(req.Tenant) {
 		return
 	}
-	req.Policy, req.Cost = c.said.Policy, 1
+	req.Policy, req.PolicyDefault, req.Cost = c.said.Policy, c.said.NoPolicy, 1
 	if len(f.Routes) > 0 || matched != nil {
 		name := quota.RouteOther
 		if matched != nil {

@@ -37,7 +37,7 @@ type Forwarded struct {
 // Said is what the gateway's configuration says, in place of forward_auth: its tenant, route and dimensions win over those of
 // the request. "" and 0 say nothing, but the value "" of a dimension says that there is none.
 type Said struct {
-	Tenant, Policy, Route string
+	Tenant, Policy, Route string // with NoPolicy, Policy is what the tenant has where nothing else says it
 	// TenantPolicy is what the gateway has verified of the tenant's own policy, as that of quota.Request.
 	TenantPolicy string
 	// Metadata returns what the gateway's metadata has at a place, "" for nothing; nil without metadata.

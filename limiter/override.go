@@ -41,6 +41,9 @@ func (q *query) takeOverride(ctx context.Context, all Overrides) {
 // counts. Who has an override is listed.
 func (q *query) tenantOf() (t quota.Tenant, listed bool) {
 	t, listed = q.rules.tenant(q.request.Tenant)
+	if q.request.PolicyDefault && q.request.Policy != "" {
+		t.Policy = q.request.Policy
+	}
 	if q.request.TenantPolicy != "" {
 		if policy, ok := q.rules.claimed(q.request); ok {
 			t.Policy = policy
@@ -82,7 +85,7 @@ func (q *query) applyUnits(own string, op store.Op) {
 func (l *Limiter) LimitOf(ctx context.Context, key *quota.CounterKey) (*quota.Limit, error) {
 	q := query{rules: l.rules.Load(), request: &quota.Request{Tenant: key.Tenant}}
 	limit := q.rules.limit(key.Policy, key.Limit)
-	if limit == nil || key.Tenant == "" || q.rules.domains[key.Policy] != nil { // it is the partition that unlisted tenants share, or of no policy of a tenant
+	if limit == nil || key.Tenant == "" || q.rules.domains[key.Policy] != nil { // no override changes what unlisted tenants share, or a domain
 		return limit, nil
 	}
 	q.takeOverride(ctx, l.overrides)

@@ -59,8 +59,28 @@ func TestTenantPolicy(t *testing.T) {
 			t.Errorf("%+v: policy %s with %d units", row, d.Policy, d.Limits[0].Limit.Units)
 		}
 	}
-	if n := r.count(t, "regiond.policy_from.unknown"); n != 4 {
-		t.Errorf("%d decisions were counted without a policy of that value, want 4", n)
+	// A policy that is the tenant's by default is what the configuration says of it; another one is a request's own.
+	for _, row := range []struct {
+		tenant, policy, value, want string
+		units                       int64
+	}{
+		{"acme", "large", "", "large", 30},
+		{"acme", "large", "pro", "pro", 20},
+		{"acme", "large", "odd", "large", 30},
+		{"moved", "pro", "", "large", 30},
+		{"moved", "pro", "odd", "large", 30},
+		{"raised", "large", "", "large", 99},
+	} {
+		d := ask(t, r, quota.Request{Tenant: row.tenant, Policy: row.policy, TenantPolicy: row.value, PolicyDefault: true})
+		if d.Policy != row.want || d.Limits[0].Limit.Units != row.units {
+			t.Errorf("by default %+v: policy %s with %d units", row, d.Policy, d.Limits[0].Limit.Units)
+		}
+	}
+	if _, err := r.Check(t.Context(), quota.Request{Tenant: "acme", Policy: "gone", PolicyDefault: true, Cost: 1}); err == nil {
+		t.Error("a default that is no policy is one")
+	}
+	if n := r.count(t, "regiond.policy_from.unknown"); n != 6 {
+		t.Errorf("%d decisions were counted without a policy of that value, want 6", n)
 	}
 	before := strings.Count(log.String(), "no policy has this value")
 	for range 3 {

@@ -164,7 +164,7 @@ func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
 	ms := req.Validate()
 	tenant, listed := q.tenantOf()
 	name := req.Policy
-	if name == "" || req.TenantPolicy != "" && !q.unclaimed {
+	if name == "" || req.PolicyDefault || req.TenantPolicy != "" && !q.unclaimed {
 		name = tenant.Policy
 	}
 	switch {

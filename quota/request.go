@@ -17,7 +17,10 @@ type Request struct {
 	// policy: as a value of PolicyValues, or itself where these are nil.
 	TenantPolicy string
 	PolicyValues map[string]string
-	Dimensions   Dimensions
+	// PolicyDefault has Policy be what the configuration says of the tenant, over which TenantPolicy and an override win, and not a
+	// policy that this request goes by whatever the tenant's is.
+	PolicyDefault bool
+	Dimensions    Dimensions
 	// IgnoreUnknown ignores dimensions that no policy counts or asks by, which otherwise are an error.
 	IgnoreUnknown bool
 	Cost          int64 // 1…MaxUnits
