@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -88,6 +89,38 @@ func TestQuotaOfAnotherClock(t *testing.T) {
 		setTime(row.us)
 		if d := r.check(t, "acme", 1); !d.Allowed || d.Limits[0].Remaining != row.left || d.Basis != quota.BasisExact {
 			t.Fatalf("at %d %d are left, want %d: %+v", row.us-begins, d.Limits[0].Remaining, row.left, d)
+		}
+	}
+}
+
+// TestReplayNamesItsWindow: what a check with an Idempotency-Key was admitted by is what its replay says, after a reload that gives the
+// limit of that name, units and length a calendar, another one, or none.
+func TestReplayNamesItsWindow(t *testing.T) {
+	day := calendarLimit(t, quota.CalendarDay, 1)
+	utc := day
+	utc.Calendar = &quota.Calendar{Unit: quota.CalendarDay, Anchor: 1, Zone: time.UTC}
+	window := quota.Limit{Name: day.Name, Units: day.Units, Window: day.Window}
+	onRedis := redisserver.Start(t, redisserver.Options{}).Addr()
+	for key, row := range map[string]struct{ before, after quota.Limit }{
+		"to a calendar": {window, day}, "to a window": {day, window}, "to another zone": {day, utc}, "as it is": {day, day}, "without": {window, window},
+	} {
+		config := onePolicy(quota.Policy{Limits: []quota.Limit{row.before}})
+		for store, r := range map[string]*rig{
+			"memory": memoryRig(t, config, time.Now), "redis": redisRig(t, onRedis, config, 4*time.Second),
+		} {
+			again := func() quota.Decision {
+				return ask(t, r, quota.Request{Tenant: strings.ReplaceAll(key, " ", "-"), Cost: 1, IdempotencyKey: "k"})
+			}
+			if first := again(); !first.Allowed || first.Replayed {
+				t.Fatalf("%s, %s: %+v", store, key, first)
+			}
+			if err := r.Configure(onePolicy(quota.Policy{Limits: []quota.Limit{row.after}})); err != nil {
+				t.Fatal(err)
+			}
+			d := again()
+			if l := d.Limits[0].Limit; !d.Replayed || !l.Calendar.Same(row.before.Calendar) || l.Algorithm != row.before.Algorithm || l.Window != row.before.Window {
+				t.Errorf("%s, %s: replayed %t, by %+v of %v", store, key, d.Replayed, l, l.Calendar)
+			}
 		}
 	}
 }

@@ -80,6 +80,53 @@ type Calendar struct {
 	Anchor Anchor // of a week the weekday, 1 (Monday)…7; of a month the day, 1…MaxAnchor, at most the month's last; else 1
 }
 
+// validate finds what no topology.yaml can say: callers that make a Calendar of their own can.
+func (c *Calendar) validate(ms *fieldErrors) {
+	if c.Unit > CalendarMonth {
+		ms.add("/calendar", "must be one of %s", strings.Join(calendarNames, ", "))
+		return
+	}
+	if c.Zone == nil {
+		ms.add("/timezone", "is missing")
+	}
+	most := Anchor(1)
+	switch c.Unit {
+	case CalendarWeek:
+		most = Anchor(len(weekdayNames))
+	case CalendarMonth:
+		most = MaxAnchor
+	}
+	if c.Anchor < 1 || c.Anchor > most {
+		ms.add("/anchor", "of calendar: %s must be between 1 and %d, is %d", c.Unit, most, c.Anchor)
+	}
+}
+
+// ParseCalendarID returns the calendar of a text of AppendID, with the zone that zone returns for a name.
+func ParseCalendarID(id string, zone func(name string) (*time.Location, error)) (*Calendar, error) {
+	unit, rest, _ := strings.Cut(id, "-")
+	anchor, name, _ := strings.Cut(rest, "-")
+	var c Calendar
+	if err := c.Unit.UnmarshalText([]byte(unit)); err != nil {
+		return nil, err
+	}
+	day, err := strconv.ParseUint(anchor, 10, 8)
+	if err != nil {
+		return nil, fmt.Errorf("the anchor of calendar %q: %w", Clip(id), err)
+	}
+	if name == "" {
+		return nil, fmt.Errorf("calendar %q has no zone", Clip(id))
+	}
+	if c.Zone, err = zone(name); err != nil {
+		return nil, fmt.Errorf("the zone of calendar %q: %w", Clip(id), err)
+	}
+	c.Anchor = Anchor(day)
+	var ms fieldErrors
+	if c.validate(&ms); len(ms) > 0 {
+		return nil, fmt.Errorf("calendar %q: %s", Clip(id), ms[0].Detail)
+	}
+	return &c, nil
+}
+
 // Period is one of a Calendar. Times are µs since the epoch.
 type Period struct {
 	Number     int64

@@ -222,3 +222,19 @@ func TestAnchors(t *testing.T) {
 		}
 	}
 }
+
+// TestCalendarID: the text of a calendar is read back as the same, and no other text is read.
+func TestCalendarID(t *testing.T) {
+	load := func(name string) (*time.Location, error) { return time.LoadLocation(name) }
+	for _, id := range []string{"month-31-Europe/Berlin", "week-7-Etc/GMT-5", "day-1-UTC", "hour-1-America/Port-au-Prince"} {
+		c, err := quota.ParseCalendarID(id, load)
+		if err != nil || string(c.AppendID(nil)) != id {
+			t.Errorf("%s is read as %v, %v", id, c, err)
+		}
+	}
+	for _, id := range []string{"", "month", "month-1", "month-0-UTC", "month-32-UTC", "week-8-UTC", "day-2-UTC", "year-1-UTC", "month-x-UTC", "month-1-Nowhere", "month-257-UTC"} {
+		if c, err := quota.ParseCalendarID(id, load); err == nil {
+			t.Errorf("%q is read as %v", id, c)
+		}
+	}
+}

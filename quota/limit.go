@@ -252,6 +252,8 @@ func (l *Limit) validateConcurrent(ms *fieldErrors) {
 func (l *Limit) validateCalendar(ms *fieldErrors) {
 	if l.Calendar == nil {
 		ms.add("/calendar", "is missing")
+	} else {
+		l.Calendar.validate(ms)
 	}
 	switch {
 	case l.MaxOvershoot != 0 && l.Scope != ScopeGlobal:

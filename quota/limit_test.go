@@ -23,6 +23,9 @@ func pointers(ms []quota.FieldError) string {
 
 func TestLimitValidate(t *testing.T) {
 	const month = 31 * 24 * time.Hour
+	calendar := func(unit quota.CalendarUnit, anchor quota.Anchor, zone *time.Location) quota.Limit {
+		return quota.Limit{Units: 1, Algorithm: quota.CalendarPeriods, Window: month, Calendar: &quota.Calendar{Unit: unit, Anchor: anchor, Zone: zone}}
+	}
 	for _, row := range []struct {
 		name  string
 		limit quota.Limit
@@ -63,6 +66,14 @@ func TestLimitValidate(t *testing.T) {
 		{"when", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"route", "login"}}}, ""},
 		{"when nothing", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"route", ""}}}, "/when/route"},
 		{"when a name that is none", quota.Limit{Units: 1, Window: time.Second, When: []quota.Match{{"A", "x"}}}, "/when/A"},
+		{"a month", calendar(quota.CalendarMonth, 31, time.UTC), ""},
+		{"a month from no day", calendar(quota.CalendarMonth, 0, time.UTC), "/anchor"},
+		{"a month from a day after its last", calendar(quota.CalendarMonth, 32, time.UTC), "/anchor"},
+		{"a month nowhere", calendar(quota.CalendarMonth, 1, nil), "/timezone"},
+		{"a week from an eighth day", calendar(quota.CalendarWeek, 8, time.UTC), "/anchor"},
+		{"a day from a second", calendar(quota.CalendarDay, 2, time.UTC), "/anchor"},
+		{"a calendar of no unit", calendar(quota.CalendarMonth+1, 1, time.UTC), "/calendar"},
+		{"no calendar", quota.Limit{Units: 1, Algorithm: quota.CalendarPeriods, Window: month}, "/calendar"},
 		{"all wrong at once", quota.Limit{Name: "A", Units: 0, Window: 0, Burst: 1}, "/name /units /per /burst"},
 	} {
 		if row.limit.Name == "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/regiond/regiond/internal/base/zones"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -79,7 +80,7 @@ func recordText(a *store.Admission, us int64) string {
 //	" |0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
 //
 // place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded | 'p' global and 'q' bounded with
-// periods, in capitals where its key takes holds.
+// periods, in capitals where its key takes holds. Behind it a limit with a calendar has that, as ":month-15-Europe/Berlin".
 const limitsMark = " |"
 
 func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
@@ -90,7 +91,9 @@ func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool
 		for _, n := range [...]int64{l.Units, l.WindowUS(), ceilings[i]} {
 			dst = strconv.AppendInt(append(dst, ':'), n, 10)
 		}
-		dst = append(dst, ':', kindOf(l, bounds))
+		if dst = append(dst, ':', kindOf(l, bounds)); l.Calendar != nil {
+			dst = l.Calendar.AppendID(append(dst, ':'))
+		}
 		before = " "
 	}
 	return dst
@@ -178,8 +181,11 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 
 // parseLimit reads a word of appendLimits. A limit that is in force still is that one.
 func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling int64, kind byte, ok bool) {
-	parts := strings.Split(word, ":")
-	if len(parts) != 6 || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQ", parts[5]) {
+	parts, calendar := strings.Split(word, ":"), ""
+	if len(parts) == 7 {
+		calendar, parts = parts[6], parts[:6]
+	}
+	if len(parts) != 6 || calendar == "" && strings.HasSuffix(word, ":") || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQ", parts[5]) {
 		return 0, nil, 0, 0, false
 	}
 	var n [4]int64
@@ -191,7 +197,7 @@ func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling 
 	}
 	kind = parts[5][0]
 	for _, l := range c.Plan.Limits {
-		if l.Name == parts[1] && l.Units == n[1] && l.WindowUS() == n[2] && kindOf(l, c.Bounds != nil) == kind {
+		if l.Name == parts[1] && l.Units == n[1] && l.WindowUS() == n[2] && kindOf(l, c.Bounds != nil) == kind && calendarID(l) == calendar {
 			return int(n[0]), l, n[3], kind, true
 		}
 	}
@@ -199,5 +205,27 @@ func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling 
 	if lowerKind(kind) != 'r' {
 		l.Scope = quota.ScopeGlobal
 	}
+	if calendar != "" {
+		var err error
+		if l.Calendar, err = quota.ParseCalendarID(calendar, zoneOf); err != nil {
+			return 0, nil, 0, 0, false
+		}
+		l.Algorithm = quota.CalendarPeriods
+	}
 	return int(n[0]), l, n[3], kind, n[2] > 0 && n[2] <= quota.MaxWindow.Microseconds()
+}
+
+func calendarID(l *quota.Limit) string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return string(l.Calendar.AppendID(nil))
+}
+
+// zoneOf is the zone of a record. One that this program lacks, as of a process with newer zone data, keeps its name.
+func zoneOf(name string) (*time.Location, error) {
+	if zone, err := zones.Load(name); err == nil {
+		return zone, nil
+	}
+	return time.FixedZone(name, 0), nil
 }

@@ -217,6 +217,7 @@ func TestGarbledRecord(t *testing.T) {
 		"", "4 0 1000", "4 0 |0:hour:5:3600000000:5:r", "4 0 1000 9 |0:hour:5:3600000000:5:r", "4 0 1000 |1:hour:5:3600000000:5:r",
 		"4 0 1000 |0:hour:5:0:5:r", "4 0 1000 |0:hour:5:3600000000:5:x", "4 0 1000 |0:hour:5:3600000000:-5:r", "4 0 1000 |0:hour",
 		"4 0 1000 4 0 1000 |0:hour:5:3600000000:5:r 0:day:5:3600000000:5:r",
+		"4 0 1000 |0:hour:5:3600000000:5:r:", "4 0 1000 |0:hour:5:3600000000:5:r:hour-0-UTC", "4 0 1000 |0:hour:5:3600000000:5:r:hour-1-UTC:x",
 	} {
 		if err := srv.Client().Set(t.Context(), calls[0].Record, fmt.Sprintf("%d p %s", srv.Time(), garbage), time.Minute).Err(); err != nil {
 			t.Fatal(err)
