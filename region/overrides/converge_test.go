@@ -25,6 +25,8 @@ func newStore() *regionStore {
 }
 
 func (s *regionStore) scan(_ context.Context, slice int, each func(tenant, text string)) error {
+	s.mu.Lock() // slices are compared at the same time
+	defer s.mu.Unlock()
 	for tenant, text := range s.texts {
 		if sliceOf(tenant) == slice {
 			each(tenant, text)

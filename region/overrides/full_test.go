@@ -2,10 +2,12 @@ package overrides
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,5 +180,38 @@ func TestAnswersGoOn(t *testing.T) {
 		if p.answer(t.Context(), &other); lines > 2*(answers+1) || answers > all {
 			t.Fatalf("%d of %d came in %d answers of two at most", lines, all, answers+1)
 		}
+	}
+}
+
+// failing is a store of which each fifth scan fails.
+type failing struct {
+	*regionStore
+	scans atomic.Int64
+}
+
+func (s *failing) scan(ctx context.Context, slice int, each func(tenant, text string)) error {
+	if s.scans.Add(1)%5 == 0 {
+		return errors.New("away")
+	}
+	return s.regionStore.scan(ctx, slice, each)
+}
+
+// TestLoadedIsAll: a process says that it has loaded all once it has, whatever failed meanwhile.
+func TestLoadedIsAll(t *testing.T) {
+	s := &failing{regionStore: newStore()}
+	p := alone(t, s.regionStore, nowUS)
+	p.keeper, p.shared = s, s
+	p.loaded.Store(false)
+	for i := range 1000 {
+		o := invented(i)
+		s.texts[o.Tenant] = string(o.AppendText(nil))
+	}
+	for steps := 0; !p.loaded.Load(); steps++ {
+		if p.step(t.Context()); steps > 10*sliceCount {
+			t.Fatal("it never loads")
+		}
+	}
+	if p.Size() != 1000 {
+		t.Errorf("%d of 1000 are loaded", p.Size())
 	}
 }

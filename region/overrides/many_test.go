@@ -62,18 +62,16 @@ func (b *bus) count(p *process, payload []byte) {
 	b.inASecond = max(b.inASecond, b.since[p])
 }
 
-// slowest is the p99 of the times that Redis took for calls of scripts since the statistics were reset: the very longest are those that
-// lost their processor to another process.
-func slowest(t *testing.T, s *redisserver.Server) time.Duration {
+// perScript is the processor's time that Redis took for a script, in the mean since its statistics were reset and it had used before:
+// each has a bounded number of overrides. What scripts take by the wall clock is logged: on a busy machine that is others' time too.
+func perScript(t *testing.T, s *redisserver.Server, before time.Duration) time.Duration {
 	t.Helper()
 	text, err := s.Client().Info(t.Context(), "latencystats").Result()
-	found := regexp.MustCompile(`(?m)^latency_percentiles_usec_eval(?:sha)?:.*p99=([\d.]+)`).FindStringSubmatch(text)
-	if err != nil || found == nil {
-		t.Fatalf("no times of scripts: %v\n%s", err, text)
+	if err != nil {
+		t.Fatal(err)
 	}
-	us, _ := strconv.ParseFloat(found[1], 64)
-	t.Logf("%s", found[0])
-	return time.Duration(us * 1000)
+	t.Log(regexp.MustCompile(`latency_percentiles_usec_eval(?:sha)?:\S*`).FindString(text))
+	return (processorTime(t, s) - before) / time.Duration(max(1, s.Calls(t, "eval")+s.Calls(t, "evalsha")))
 }
 
 // processorTime is what a Redis has used of processors since it started.
@@ -90,9 +88,9 @@ func processorTime(t *testing.T, s *redisserver.Server) (all time.Duration) {
 	return all
 }
 
-// TestMany: a process reads all overrides of its Redis, in commands of less than a millisecond and little memory; and a region whose
+// TestMany: a process reads all overrides of its Redis, in short commands and little memory; and a region whose
 // Redis is empty gets all of them from another one, in messages of a bounded size, a bounded number a second, and few of them twice.
-// OVERRIDES=1000000 is the measured case: 5 s, 120 MB.
+// OVERRIDES=1000000 is the measured case: 5 s of processors, which is less by the clock where they are free, and 120 MB.
 func TestMany(t *testing.T) {
 	n, measured := 20_000, os.Getenv("OVERRIDES")
 	if measured != "" {
@@ -157,17 +155,17 @@ func TestMany(t *testing.T) {
 	loaded, took := giver.Size(), time.Since(began)
 	ownThen, serverThen := cpu()
 	mb := float64(heap()-before) / 1e6
-	longest := slowest(t, full)
-	t.Logf("%d overrides loaded in %v (processor: %v, of Redis %v); they take %.1f MB; the longest script took %v",
-		loaded, took.Round(time.Millisecond), ownThen-own, serverThen-server, mb, longest)
+	script := perScript(t, full, server)
+	t.Logf("%d overrides loaded in %v; processor: %v, of Redis %v, %v a script; they take %.1f MB",
+		loaded, took.Round(time.Millisecond), ownThen-own, serverThen-server, script, mb)
 	if about := float64(overrides.Bytes(giver.Overlay)) / 1e6; measured != "" && (about < mb*0.8 || about > mb*1.25) {
 		t.Errorf("it counts them as %.1f MB", about)
 	}
 	if loaded != int64(n) {
 		t.Errorf("%d of %d overrides are known", loaded, n)
 	}
-	if measured != "" && (took > 5*time.Second || mb > 120 || longest > time.Millisecond) {
-		t.Error("that is more than 5 s, 120 MB or 1 ms")
+	if measured != "" && (ownThen-own+serverThen-server > 5*time.Second || mb > 120 || script > time.Millisecond/2) {
+		t.Error("that is more than 5 s of processors, 120 MB or half a millisecond")
 	}
 
 	b := &bus{second: map[*process]time.Time{}, since: map[*process]int{}}
@@ -175,7 +173,7 @@ func TestMany(t *testing.T) {
 	b.join(giver, quota.Process{Region: "eu", Instance: "1", Boot: 1})
 	b.join(taker, quota.Process{Region: "us", Instance: "1", Boot: 2})
 	reset()
-	began = time.Now()
+	began, server = time.Now(), processorTime(t, empty)
 	giver.run(t)
 	taker.run(t)
 	for end := began.Add(2 * time.Minute); taker.Size() < int64(n); time.Sleep(10 * time.Millisecond) {
@@ -183,11 +181,11 @@ func TestMany(t *testing.T) {
 			t.Fatalf("after %v the other region has %d", time.Since(began), taker.Size())
 		}
 	}
-	took, longest = time.Since(began), slowest(t, empty)
+	took, script = time.Since(began), perScript(t, empty, server)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.Logf("another region has them after %v: %.1f MB of %.1f travelled, at most %.1f MB a second and %d KB a message; the longest script took %v",
-		took.Round(time.Millisecond), float64(b.bytes)/1e6, float64(size)/1e6, float64(b.inASecond)/1e6, b.longest/1000, longest)
+	t.Logf("another region has them after %v: %.1f MB of %.1f travelled, at most %.1f MB a second and %d KB a message; a script took %v",
+		took.Round(time.Millisecond), float64(b.bytes)/1e6, float64(size)/1e6, float64(b.inASecond)/1e6, b.longest/1000, script)
 	if b.longest > wire.MaxPayload || b.bytes > 2*size || b.inASecond > 2*overrides.AnswerBytes {
 		t.Error("that is more than twice of all, more in a second than answers may have in two, or a message is too long")
 	}
@@ -198,7 +196,7 @@ func TestMany(t *testing.T) {
 	if kept != n {
 		t.Errorf("its Redis has %d of %d", kept, n)
 	}
-	if measured != "" && longest > time.Millisecond {
-		t.Error("that is more than 1 ms")
+	if measured != "" && script > time.Millisecond/2 {
+		t.Error("that is more than half a millisecond")
 	}
 }

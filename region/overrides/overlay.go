@@ -66,7 +66,7 @@ const (
 	// scanTime is for how long Run reads at once, about, so that what is received does not wait, and scansAtOnce are the slices that
 	// it reads at the same time.
 	scanTime    = 20 * time.Millisecond
-	scansAtOnce = 4
+	scansAtOnce = 2
 	// readTimeout bounds one question of Run to Redis.
 	readTimeout = time.Second
 )
@@ -344,11 +344,14 @@ func (f *follower) scan(ctx context.Context, n int) error {
 		wg.Go(func() { errs[i] = f.compare(ctx, slice, &lost) })
 	}
 	wg.Wait()
-	f.slice = (f.slice + n) % sliceCount
 	if lost.Load() && f.left == 0 { // all others are compared soon
 		f.left = sliceCount
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	f.slice = (f.slice + n) % sliceCount
+	return nil
 }
 
 // compare is scan of one slice. It sets lost where the keeper has not what it had.

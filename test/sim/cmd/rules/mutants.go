@@ -82,7 +82,7 @@ func mutants() []mutant {
 		{name: "a deleted override is forgotten at once", file: overrideFile, test: converges, from: "nowUS-ended > OverrideKept.Microseconds()", to: "nowUS > ended"},
 		{name: "an override has no end", file: overrideFile, test: converges, from: "(o.ExpiresUS == 0 || nowUS < o.ExpiresUS)", to: "true"},
 		{name: "overrides that were lost are not asked for", file: "region/overrides/replicate.go", test: converges, from: "f.askedAt = now\n", to: "return\n"},
-		{name: "an override is not kept beside another process's", file: "region/overrides/replicate.go", test: converges, from: "				left = append(left, a)\n", to: ""},
+		{name: "an override is not kept beside another process's", file: "region/overrides/replicate.go", test: "./region/overrides TestAcknowledgedIsKept", from: "				left = append(left, a)\n", to: ""},
 	}
 }
 
