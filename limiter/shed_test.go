@@ -90,12 +90,3 @@ func TestShed(t *testing.T) {
 		t.Errorf("policies that decided something: %v, want none", all)
 	}
 }
-
-// BenchmarkShed is what a check costs that the store turns away.
-func BenchmarkShed(b *testing.B) {
-	w := newWeather(b, onePolicy(quota.Policy{Limits: perMinute(5)}))
-	w.fails(quota.ReasonOverloaded, false)
-	for b.Loop() {
-		w.check(b, "acme", 1)
-	}
-}

@@ -120,20 +120,3 @@ func BenchmarkWorstPath(b *testing.B) {
 	b.ReportMetric(float64(worst[0].took.Nanoseconds())/1e3, "worst-µs")
 	b.Logf("%d bytes: %.200q", len(worst[0].path), worst[0].path)
 }
-
-// BenchmarkRoute finds the route of ordinary paths, and of one that servers read in several ways.
-func BenchmarkRoute(b *testing.B) {
-	f := routes()
-	for name, path := range map[string]string{
-		"plain": "/api/v1/items/42", "named": "/search/a/b", "file": "/static/app.min.js", "capitals": "/API/Items/42",
-		"escaped": "/caf%C3%A9/a%20b", "separator": "/projects/group%2Fname", "parameter": "/items/7;v=1", "dots": "/x/..%2Flogin",
-		"hostile": "/" + strings.Repeat("a%2F..%252f;x/.//", 900),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = paths.RouteName(f, "POST", path)
-			}
-		})
-	}
-}

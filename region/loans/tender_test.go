@@ -493,16 +493,6 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkAsked is what a decision costs more.
-func BenchmarkAsked(b *testing.B) {
-	w := newWorld(nil, 1, 3, 600, time.Second)
-	tender := w.regions[0].nodes[0]
-	key := w.regions[0].partition("acme")
-	for b.Loop() {
-		tender.Asked(7, &key, loan.Ask{Units: 1, Charged: true, Remaining: 199, Ceiling: 200, Share: 200})
-	}
-}
-
 // TestBurntRegionBorrows: a region that has lost its data admits within two seconds of the first request, from what the
 // others have left: under a monthly limit as well, and before it has its own share again.
 func TestBurntRegionBorrows(t *testing.T) {

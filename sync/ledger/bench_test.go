@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -67,28 +66,6 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is what a mesh does ten times a second with a million known partitions, of
-// which none changes: all three regions used them in two buckets. It prints the share of one
-// processor.
-func BenchmarkIdle(b *testing.B) {
-	clock := &fakeClock{}
-	l := crowd(b, 1_000_000, clock, "us-east", "ap-south")
-	for i := range 1_000_000 {
-		use(l, hash(i), 1, startUS-minute)
-		use(l, hash(i), 1, startUS)
-	}
-	for number := uint64(1); len(l.Take(1<<20, true, number)) > 0; number++ {
-	}
-	began, ticks := cpu(), 0
-	for b.Loop() {
-		l.Take(32_768, true, 1)
-		l.Sweep()
-		l.Unsent()
-		ticks++
-	}
-	b.ReportMetric(100*(cpu()-began).Seconds()/(float64(ticks)/10), "%-of-a-processor")
-}
-
 // cpu is the processor time this process has used, whatever else the machine does.
 func cpu() time.Duration {
 	var u syscall.Rusage
@@ -117,15 +94,4 @@ func BenchmarkFold(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N*len(g.IDs)), "cpu-ns/counter")
-}
-
-// BenchmarkEstimate is the estimate of a decision: two peers in two buckets, the older of which fades.
-func BenchmarkEstimate(b *testing.B) {
-	clock := &fakeClock{}
-	l := crowd(b, 1000, clock, "us-east", "ap-south")
-	out, at, began := make([]int64, 3), clock.now()+30*time.Second, cpu()
-	for i := 0; b.Loop(); i++ {
-		l.Estimates(hash(i%1000), minute, quota.MaxCounter, at, out)
-	}
-	b.ReportMetric(float64((cpu()-began).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }

@@ -105,27 +105,3 @@ func BenchmarkUsage(b *testing.B) {
 	run("append", func() error { buf = wire.Append(buf[:0], u); return nil })
 	run("decode", func() error { _, err := wire.Decode[*wire.Usage](data); return err })
 }
-
-// Goal: at most 2 µs for each KiB. HMAC-SHA-256 was chosen by this: keyed BLAKE2b takes more
-// than twice as long where the processor has instructions for SHA-256.
-func BenchmarkSecret(b *testing.B) {
-	secret, message := secretOf(b, "new", "old"), make([]byte, 1024, 1100)
-	message[0], message[1] = 0x08, wire.Version
-	b.Run("sign 1 KiB", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			secret.Sign("rl.v1.usage.eu-west", message)
-		}
-	})
-	for _, by := range []string{"new", "old"} {
-		signed := secretOf(b, by).Sign("rl.v1.usage.eu-west", message[:1024:1024])
-		b.Run("verify 1 KiB by the "+by+" key", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := secret.Verify("rl.v1.usage.eu-west", signed); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -133,12 +133,3 @@ func TestAddAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations of labels by name", n)
 	}
 }
-
-func BenchmarkAdd(b *testing.B) {
-	c, _ := counter(b)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			c.Add(labels{}, 1)
-		}
-	})
-}
