@@ -17,6 +17,7 @@ type boundJudge struct {
 	order   []*trueWindow
 	broken  []Violation
 	seen    map[string][]sighting // by tenant
+	periods map[int64]int64       // of the one tenant whose limit has a calendar: units by the number of the period
 }
 
 // trueWindow is what all regions admitted of one tenant in the window that ends now.
@@ -69,9 +70,29 @@ func (t *trueWindow) add(u spend) {
 
 // admitted judges an admission.
 func (j *boundJudge) admitted(p *process, tenant string, units int64) {
+	policy := j.w.o.policyOf(tenant).Name
+	if l := j.w.bounds.of(policy).limit; l != nil && l.Calendar != nil {
+		j.inPeriod(p, tenant, l, units)
+		return
+	}
 	if t := j.window(tenant); t != nil {
 		t.add(spend{at: j.w.now, units: units, place: p.region.place})
 		j.judge(p, t)
+	}
+}
+
+// inPeriod judges an admission under a limit with a calendar: what all regions admitted in the period that each one's own clock showed.
+func (j *boundJudge) inPeriod(p *process, tenant string, l *quota.Limit, units int64) {
+	number := l.Calendar.At(p.region.nowUS()).Number
+	if j.periods == nil {
+		j.periods = map[int64]int64{}
+	}
+	j.periods[number] += units
+	if bound, _ := l.Bound(); j.periods[number] > bound && len(j.broken) == 0 {
+		j.broken = append(j.broken, Violation{
+			Name: "B-1 bound", At: j.w.now, Last: j.w.trace.last(),
+			Text: fmt.Sprintf("%s/%s: %s: in period %d all regions admitted %d, the bound is %d", p.self.Region, p.self.Instance, tenant, number, j.periods[number], bound),
+		})
 	}
 }
 

@@ -62,6 +62,8 @@ func mutants() []mutant {
 		{name: "calls have a fence against steps forward alone", file: clockFile, test: "./clock TestFence", from: "return " + fenceFrom, to: "return 0, r.NowUS + (r.Uncertainty + budget).Microseconds(), true"},
 		{name: "loans have no fence", file: memoryFile, test: "./limiter/memstore TestLoans", from: "if u.Bounds[0].At(u.now).Epoch == 0 {", to: "if u.Bounds[0].Epoch == 0 {"},
 		{name: "records stand as if clocks were even", file: bookFile, test: "./quota/loan TestKeep", from: "int64(million+quota.RatePPM)/percent, int64(million-quota.RatePPM)/percent", to: "int64(million/percent), int64(million/percent)"},
+		{name: "a burnt period is open", file: limitFile, test: "./test/sim TestCalendarPlans", from: "burnt := period <= b.BurntThrough", to: "burnt := period < 0"},
+		{name: "a period before a burnt one is open", file: limitFile, test: "./limiter/memstore TestBoundOfPeriods", from: "burnt := period <= b.BurntThrough", to: "burnt := period < b.BurntThrough"},
 		{name: "windows are not longer by a fast clock", file: limitFile, test: "./limiter/memstore TestBoundOfAFastClock", from: "return w + (w*b.FastPPM+999_999)/1_000_000", to: "return w"},
 		{name: "what a burnt share's loans are used for does not count", file: limitFile, test: "./limiter/memstore TestBounds", from: "		return b.SinceUS\n", to: "		return nowUS\n"},
 		{name: "nobody is asked what another server lacks", file: durableFile, only: "failover-killed", from: "				words = append(words, f[0])\n", to: "				_ = f\n"},
