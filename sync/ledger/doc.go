@@ -21,6 +21,9 @@
 // from now on too, until a snapshot brings the path that the counter's own region has. Only that one is believed:
 // it could as well publish less.
 //
+// The buckets of a limit with a calendar are its periods. One counts whole in an estimate for its number and in no other, so no clock
+// matters to it (PeriodEstimates); when it ends says for how long it is kept.
+//
 // Compared in simulations of up to ten times a limit, worst window above the limit:
 //   - fading evenly: 72 %; in 16 slots with levels of a sixteenth: 13 %; in 64 slots by 64 levels: 1.7 %, which is
 //     what a log of all messages has.
