@@ -155,6 +155,9 @@ func canonicalPolicyValues(b *bytes.Buffer, policies map[string]string) {
 	}
 }
 
+// WhyAnew is why limits of StartAnew start anew, for a warning that names them.
+const WhyAnew = "these limits start anew, since their usage is kept under what changed: their name, algorithm, calendar, timezone, anchor, by or when"
+
 // StartAnew returns the limits of top whose usage is kept under another key than before: those with another algorithm, calendar or
 // partition, and where a policy has lost a limit those with a new name, which is in the key of all but a sliding_log's log, and
 // in that of what other regions count.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -35,6 +36,32 @@ func TestValidate(t *testing.T) {
 		!strings.HasPrefix(lines[1], "topology.yaml: not checked, since this host or user cannot read them: /run/secrets/") ||
 		!strings.HasPrefix(lines[2], "topology.yaml: valid, 3 regions, ") {
 		t.Errorf("the shipped topology: %+v", got)
+	}
+}
+
+// TestValidateWas: what a reload from another file starts anew is a warning, another zone or anchor too; a file that cannot be read is not.
+func TestValidateWas(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name, calendar string) string {
+		file := filepath.Join(dir, name)
+		text := "regions: [{name: a, http: 127.0.0.1:1}]\npolicies: [{name: p, limits: [{name: monthly, units: 5, calendar: month" + calendar + "}]}]\ntenants: {default: {policy: p}}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	now := at("now.yaml", "")
+	for name, row := range map[string]struct {
+		calendar string
+		warned   bool
+	}{"same": {"", false}, "zone": {", timezone: Europe/Berlin", true}, "anchor": {", anchor: 15", true}} {
+		got := invoke(t, "validate", "--was", at("was.yaml", row.calendar), now)
+		if got.code != 0 || strings.Contains(got.stdout, "these limits start anew") != row.warned || strings.Contains(got.stdout, ": p.monthly") != row.warned {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := invoke(t, "validate", "--was", filepath.Join(dir, "absent"), now); got.code == 0 || !strings.Contains(got.stderr, "--was: ") {
+		t.Errorf("an absent file: %+v", got)
 	}
 }
 

@@ -25,6 +25,7 @@ know about one that has none. The files that it names are checked as serve check
 Exit code 0 valid, 2 not.`,
 		Example: `  regiond validate
   regiond validate --region eu-west topology.yaml
+  regiond validate --was old.yaml topology.yaml
   regiond validate -o json topology.yaml`,
 		Args: func(_ *cobra.Command, words []string) error {
 			if len(words) > 1 {
@@ -34,21 +35,31 @@ Exit code 0 valid, 2 not.`,
 		},
 	}
 	name := c.Flags().String("region", "", "check as `NAME`'s own host and user: files that are missing here are mistakes")
+	was := c.Flags().String("was", "", "warn of limits that a reload from `FILE` starts anew")
 	format := outputFlag(c)
 	file := func(words []string) string { return append(words, defaultFile)[0] }
 	CompleteRegions(c, "region", file)
 	c.RunE = func(c *cobra.Command, words []string) error {
-		return validate(check, file(words), *name, *format, c.OutOrStdout(), c.ErrOrStderr())
+		return validate(check, file(words), *was, *name, *format, c.OutOrStdout(), c.ErrOrStderr())
 	}
 	return c
 }
 
-func validate(check func(*region.Topology, string) []error, file, name, format string, stdout, stderr io.Writer) error {
+func validate(check func(*region.Topology, string) []error, file, was, name, format string, stdout, stderr io.Writer) error {
 	top, warnings, err := rls.Load(file)
 	if err == nil {
 		var absent []region.Problem
 		absent, err = checkFiles(check, file, top, name)
 		warnings = append(warnings, absent...)
+	}
+	if err == nil && was != "" {
+		before, _, err := rls.Load(was)
+		if err != nil {
+			return fmt.Errorf("--was: %w", err)
+		}
+		if anew := region.StartAnew(before, top); len(anew) > 0 {
+			warnings = append(warnings, region.Problem{Detail: region.WhyAnew + ": " + strings.Join(anew, ", ")})
+		}
 	}
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {

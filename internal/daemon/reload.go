@@ -41,7 +41,7 @@ func (d *Daemon) reload(why string) []string {
 	d.reloads.Add(1, "result", reloadOK)
 	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
 	if anew := region.StartAnew(before, top); len(anew) > 0 {
-		d.log.Warn("these limits start anew, since their usage is kept under what changed: their name, algorithm, calendar, timezone, anchor, by or when", "limits", strings.Join(anew, ", "))
+		d.log.Warn(region.WhyAnew, "limits", strings.Join(anew, ", "))
 	}
 	if tenants := d.overrides.Ineffective(top, mostNamed); len(tenants) > 0 {
 		d.log.Warn("the topology lacks a policy or limit that these overrides name, or allows less than they set: they are kept, and are in force as far as it has and allows it", "tenants", strings.Join(tenants, ", "))
