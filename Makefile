@@ -77,10 +77,12 @@ test race: export GOGC := 400
 # A gateway that lacks processor time for as long as its timeout fails open (docs/gateways.md). So what load on a
 # gateway does is tested where nothing else runs: by make foreign.
 ALONE := ^TestUnderLoad
+# How much of strict limits of few units loans use is a figure of 20 worlds each, which make sim plays.
+FEW   := ^TestFew$$
 test: ## install what the tests need, then run the tests of the program
 	scripts/test-deps
 	@failed=; for m in $(MODULES); do \
-		echo "go test -C $$m $(TESTFLAGS) ./..."; go test -C $$m $(TESTFLAGS) -skip '$(ALONE)' ./... || failed=yes; \
+		echo "go test -C $$m $(TESTFLAGS) ./..."; go test -C $$m $(TESTFLAGS) -skip '$(ALONE)|$(FEW)' ./... || failed=yes; \
 	done; test -z "$$failed"
 
 # What judges the program in test/ does not need the race detector; the longest worlds take four times as long with it,
@@ -142,6 +144,7 @@ compare: ## measure this tree beside an older binary of regiond: make compare OL
 	go run ./test/bench -old "$(OLD)"
 
 sim: ## run the corpus of simulated worlds, then random ones or from SIMFROM on, for SIMTIME (2m); or the world of SEED
+	$(if $(SEED),,go test -count=1 -timeout 15m -run '$(FEW)' ./test/loansim)
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SIMFROM),-from $(SIMFROM)) $(if $(SEED),-seed $(SEED))
 
 sim-strict: ## play worlds of limits with a bound, HOURS=10000 region-hours on this commit; goes on where it was interrupted
