@@ -182,6 +182,9 @@ func TestAcknowledgedIsKept(t *testing.T) {
 		if err := merge(p, versions[2]); (err != nil) != fails {
 			t.Fatalf("the first attempt: %v", err)
 		}
+		if text := s.texts["a"]; !fails && !holds(text, versions[2]) {
+			t.Errorf("it acknowledged %v at once and keeps %q", versions[2].Version, text)
+		}
 		between.fails = false
 		if err := merge(p, versions[2]); err != nil {
 			t.Fatal(err)
