@@ -61,7 +61,7 @@ func faults(text string) (found []string) {
 }
 
 // pages are what users read.
-var pages = []string{"*.md", "docs/*.md", "deploy/*.md", "examples/*/*.md", "test/*.md"}
+var pages = []string{"*.md", "docs/*.md", "deploy/*.md", "examples/*/*.md", "test/*.md", "test/*/*.md"}
 
 func TestPagesAreReadable(t *testing.T) {
 	var files []string
