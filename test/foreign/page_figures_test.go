@@ -132,11 +132,11 @@ func (b *browser) mustShowLimits(t *testing.T, admin string) {
 			if l.Name != name {
 				continue
 			}
-			bound, window := "estimated", map[int64]string{10_000: "window of 10 seconds", 60_000: "minute"}[l.Window]
+			bound, window := "estimated", map[int64]string{10_000: "10 seconds", 60_000: "a minute"}[l.Window]
 			if answer.Explain.Limits[i].Bound != nil {
 				bound = "over by 0% at most"
 			}
-			want = fmt.Sprintf("%s|%d in a %s|%s|%d|", title, l.Limit, window, bound, answer.Explain.Limits[i].Part)
+			want = fmt.Sprintf("%s|%d in %s|%s|%d|", title, l.Limit, window, bound, answer.Explain.Limits[i].Part)
 		}
 		if want == "" || !strings.HasPrefix(row, want) {
 			t.Errorf("the page says %q, want %q…", row, want)

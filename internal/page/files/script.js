@@ -49,6 +49,12 @@ function span(ms) {
   return ms + " ms";
 }
 
+// allows says what a limit admits: "100 in a minute", "100 in 2 seconds", "100 per month".
+function allows(units, { calendar, window_ms: ms }) {
+  if (calendar) return number(units) + " per " + calendar;
+  return number(units) + (ms ? " in " + (/^\d/.test(span(ms)) ? "" : "a ") + span(ms) : "");
+}
+
 // countdown is what is left of a time, in milliseconds, between two texts; nothing where that is not known.
 function countdown(before, ms, after) {
   if (!(ms > 0)) return "";
@@ -600,7 +606,7 @@ function drawLimits(limits) {
   $("limits-section").hidden = !limits || limits.length === 0;
   rows($("limits"), limits || [], (l) => l.policy + "." + l.name, (l) => [
     { text: l.policy + " / " + l.name, className: "name" },
-    { text: number(l.units) + " in a " + (l.window_ms % 1000 === 0 && /^\d/.test(span(l.window_ms)) ? "window of " + span(l.window_ms) : span(l.window_ms)) },
+    { text: allows(l.units, l) },
     { text: l.max_overshoot ? "over by " + l.max_overshoot + " at most" : "estimated", label: "bound" },
     { text: number(l.share), className: "n", label: "share" },
     { text: l.max_overshoot ? number(l.lent) : "–", className: "n", label: "lent" },
@@ -706,7 +712,7 @@ async function drawTenant() {
   const known = limits.map((l, i) => ({ l, t: (terms.limits || [])[i] || {}, used: Math.max(0, l.ceiling - l.remaining) }));
   rows($("why-limits"), known, ({ l }) => l.name, ({ l, t, used }) => [
     { text: l.name, className: "name" },
-    { text: number(l.limit) + (l.calendar ? " per " + l.calendar : l.window_ms ? " in " + (/^\d/.test(span(l.window_ms)) ? "" : "a ") + span(l.window_ms) : ""), label: "allows" },
+    { text: allows(l.limit, l), label: "allows" },
     { text: number(used), className: "n", label: "used here" },
     { text: l.held === undefined ? "–" : number(l.held), className: "n", label: "held here" },
     { text: (t.peers || []).map((p) => p.region + " " + number(p.estimate) + (p.held ? " and " + number(p.held) + " held" : "")).join(", ") || "–", className: "name", label: "other regions" },
