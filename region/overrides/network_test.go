@@ -13,7 +13,6 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
-	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/test/meshtest"
 )
 
@@ -82,6 +81,9 @@ func (l *lockedStore) edits(ctx context.Context, at int64) (tenants []string, ne
 	return tenants, newest, whole, err
 }
 
+// resets is sync.SubjectReset, on which overrides travel.
+const resets = "rl.v1.reset."
+
 func name(place int) string { return fmt.Sprint("r", place) }
 
 // timeUS is the clock of a region's store.
@@ -110,7 +112,7 @@ func (w *world) start(i int) {
 		Self: self, Regions: func() []string { return []string{"r0", "r1", "r2"} },
 		Live: func() []quota.Process { return []quota.Process{{Region: "r0"}, {Region: "r1"}, {Region: "r2"}} },
 		Send: func(payload []byte) bool {
-			return p.bus.Publish(meshsync.SubjectReset+self.Region, fmt.Appendf(nil, "%d %s %s", self.Boot, self.Region, payload)) == nil
+			return p.bus.Publish(resets+self.Region, fmt.Appendf(nil, "%d %s %s", self.Boot, self.Region, payload)) == nil
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
