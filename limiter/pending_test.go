@@ -222,3 +222,40 @@ func TestMemoryHoldsWhatTheStoreHolds(t *testing.T) {
 		a.left(t, r, 8, 850, 0)
 	})
 }
+
+// TestSettleIsChargedInWhateverPeriodCounts: a settle that waited for the store has no ceiling to go by. It is charged also where this
+// process takes another period for that of now.
+func TestSettleIsChargedInWhateverPeriodCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := calendarLimit(t, quota.CalendarMonth, 1)
+		limit.Scope, limit.Counts, limit.Units = quota.ScopeGlobal, quota.CountsTokens, 1000
+		month := limit.Calendar.At(time.Now().UnixMicro()).Number
+		o := &otherPeriods{takes: month, left: map[int64]int64{month: 1000, month + 1: 1000}}
+		c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit}, MaxTTL: time.Hour, MaxHold: 100})
+		c.Global = o
+		a := &absent{Store: memstore.New(memstore.Options{})}
+		meter, reader := readMeter(t)
+		r := storeRig(t, a, c, meter, reader, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		d := r.reserve(t, "acme", 500)
+		a.away(quota.ReasonRedisDown)
+		if s := r.settle(t, d, 300); !s.Settlement.Pending {
+			t.Fatalf("settled %+v", s.Settlement)
+		}
+		o.mu.Lock()
+		o.takes = month + 1
+		o.mu.Unlock()
+		a.back(t, r)
+		if left := r.reserve(t, "acme", 0).Limits[0]; left.Remaining != 700 || left.Held != 0 {
+			t.Errorf("%d are left and %d held, want 700 and 0: the settle of 300 was not charged", left.Remaining, left.Held)
+		}
+	})
+}
