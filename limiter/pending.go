@@ -115,7 +115,7 @@ func (l *Limiter) settleSome(ctx context.Context) bool {
 		q.call.Ceilings = slices.Clone(q.call.Ceilings) // those of before may still be read
 		q.call.Known = nil
 		q.takeCeilings()
-		q.call.Periods = nil // it is charged under any ceiling, in whatever period counts
+		q.call.Periods = nil                                                   // it is charged under any ceiling, in whatever period counts
 		q.call.Hold.GoneUS = q.hold.ticket.goneUS + l.localUS() - q.hold.nowUS // it is not late because it has waited
 		calls[i] = q.call
 	}

@@ -180,6 +180,56 @@ func CountersThatAreLost(t *testing.T, newStore New) {
 	if v, err := Decide(s, call, q.Call("half", store.OpPeek, 1, nil)); err != nil || v[0].Outcome != store.Lost || v[1].Limits[1].Counter != there {
 		t.Errorf("one of two keys is behind: %+v, %v", v, err)
 	}
+	periodsThatAreLost(t, s, now)
+}
+
+// periodsThatAreLost holds that periods whose usage counter went back are dropped with it: all that was known of that counts
+// as lost, and would count here once more until the period ends. Where another key is missed they stay, and under a bound.
+func periodsThatAreLost(t *testing.T, s store.Store, now func(us int64)) {
+	t.Helper()
+	month := &quota.Calendar{Unit: quota.CalendarMonth, Zone: time.UTC, Anchor: 1}
+	for place, bounds := range [][]quota.Bound{nil, {{Share: 1000, Epoch: 1}}} {
+		m := &quota.Limit{
+			Name: "m", Units: 1000, Window: month.Unit.Window(), Algorithm: quota.CalendarPeriods, Calendar: month,
+			Scope: quota.ScopeGlobal,
+		}
+		if bounds != nil {
+			m.MaxOvershoot = quota.Strict
+		}
+		q := Ask(&quota.Limit{Name: "r", Units: 1000, Window: time.Hour}, m)
+		for _, cost := range []int64{1, 2} {
+			tenant := fmt.Sprint("month-", place, "-", cost)
+			ask := func(op store.Op, cost int64, known ...quota.Counter) store.Verdict {
+				c := q.Call(tenant, op, cost, nil)
+				c.Known, c.Bounds = known, bounds
+				v, err := DecideOne(s, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			now(Epoch)
+			had := ask(store.OpCheck, 10).Limits[1].Counter
+			lost := func(what string, known quota.Counter, used int64) {
+				t.Helper()
+				outcome := ask(store.OpCheck, cost, known).Outcome
+				v := ask(store.OpPeek, cost)
+				if outcome != store.Lost || v.Limits[0].Remaining != 990 || v.Limits[1].Remaining != 1000-used {
+					t.Errorf("%s, bounds %v: %c, then %s, want %d used of the month", what, bounds, outcome, q.Text(&v), used)
+				}
+			}
+			known := had
+			known.Generation -= 1_000_000
+			lost("another key", known, 10)
+			known = had
+			known.Units++
+			lost("a unit more than is there", known, map[bool]int64{true: 10}[bounds != nil])
+			now(Epoch + 5_000_000)
+			if c := ask(store.OpCheck, cost).Limits[1].Counter; c.Units != cost || quota.SameKey(c.Generation, had.Generation) {
+				t.Errorf("bounds %v: after %+v the counter is %+v", bounds, had, c)
+			}
+		}
+	}
 }
 
 // reset holds that a reset forgets what one tenant has used, its idempotency keys

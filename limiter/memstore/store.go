@@ -344,8 +344,13 @@ func (u *call) decide() store.Verdict {
 
 // lost reports whether a ceiling rests on what a counter does not hold.
 func (u *call) lost() bool {
-	lost := false
-	for i := range u.Known {
+	lost, n := false, 0
+	for place, l := range u.Plan.Limits {
+		if u.Known == nil || l.Scope != quota.ScopeGlobal {
+			continue
+		}
+		i := n
+		n++
 		e := u.counters[i]
 		c := e.Value.(*usageCounter).Counter
 		if c.Holds(u.Known[i]) {
@@ -355,6 +360,10 @@ func (u *call) lost() bool {
 		if e.Ends != 0 && quota.SameKey(c.Generation, u.Known[i].Generation) { // it went back: it begins another generation
 			u.shard.Drop(u.names[i])
 			e.Value = &usageCounter{}
+			bound := l.MaxOvershoot > 0 && u.Bounds != nil
+			if at := u.Plan.KeyOf[place]; l.Calendar != nil && !bound && u.keys[at].entry.Ends != 0 {
+				u.shard.Drop(u.Keys[at]) // all that it had counts as lost, and would count here once more until the period ends
+			}
 		}
 	}
 	return lost

@@ -19,6 +19,10 @@ local NOW = int(TIME)
 -- The reply: replies end at r. It is locals, since each check adds to it.
 local replies, r = { ARGV[1] .. ' ' .. NOW }, 1
 
+-- Partitions that several uncommon checks of one call share are read once: TIME does not move in between, so what
+-- was found stays true, and each charge is added to it.
+local states = {}
+
 -- whole reads a number that we wrote, nil for nothing. It raises for one that we cannot have written:
 -- arithmetic on it would fail half way through the writes.
 local function whole(text, key)

@@ -1,9 +1,5 @@
 -- quick.lua: the common checks, decided without a state: those of cost 1 on logs that end with a plain element.
 
--- Partitions that several uncommon checks of one call share are read once: TIME does not move in between, so what
--- was found stays true, and each charge is added to it.
-local states = {}
-
 -- fresh is whether none of the keys of a check has a state, which a charge by quick would make wrong.
 local function fresh(plan, first)
   for i = 1, #plan do

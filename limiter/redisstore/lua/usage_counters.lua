@@ -194,12 +194,29 @@ local function usage_counters()
     return ok
   end
 
+  -- drop_periods drops the periods beside a counter that was dropped: what it had counts as lost, and would count here once more,
+  -- until the period ends. A bound goes by what is here alone. at is the place before the counters.
+  local function drop_periods(plan, at, k)
+    for i = 1, #plan do
+      if plan[i] == k then
+        local key = KEYS[at - #plan + i]
+        call('UNLINK', key)
+        states[key] = nil
+      end
+    end
+  end
+
   -- any_lost replies to a check where a counter does not hold what its ceiling rests on, and returns whether one does
   -- not. at is the place before the counters, known the place of the first ceiling.
   local function any_lost(plan, at, known)
     local gone = false
     for i = 1, #plan.globals do
-      if not holds(KEYS[at + i], known + 4 * i - 3) then gone = true end
+      local key, l = KEYS[at + i], plan.globals[i]
+      local there = load(key)
+      if not holds(key, known + 4 * i - 3) then
+        gone = true
+        if l.k.kind == 'p' and not l.bound and there and not counters[key] then drop_periods(plan, at, l.k) end
+      end
     end
     if not gone then return false end
     r = r + 1
