@@ -85,7 +85,7 @@ func TestPolicyFromOfADomain(t *testing.T) {
 		t.Errorf("with an override of the policy: %s", gold)
 	}
 	mistake := p.admin.ask(t, "PUT", "/v1/overrides/acme", `{"limits": {"user": 7}}`)
-	if mistake.is(t, 422); !strings.Contains(string(mistake.body), `"#/limits/user"`) || !strings.Contains(string(mistake.body), "policy_from") {
+	if mistake.is(t, 422); !strings.Contains(mistake.body, `"#/limits/user"`) || !strings.Contains(mistake.body, "policy_from") {
 		t.Errorf("an override of the file's limit: %s", mistake.body)
 	}
 	p.admin.ask(t, "DELETE", "/v1/overrides/acme", "").is(t, 200)

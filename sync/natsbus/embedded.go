@@ -49,23 +49,17 @@ type gatewayServer interface {
 	gateways() (inbound, outbound map[string]bool)
 }
 
-type natsServer struct{ server *server.Server }
-
-func (s natsServer) Start()                           { s.server.Start() }
-func (s natsServer) Shutdown()                        { s.server.Shutdown() }
-func (s natsServer) WaitForShutdown()                 { s.server.WaitForShutdown() }
-func (s natsServer) GatewayAddr() *net.TCPAddr        { return s.server.GatewayAddr() }
-func (s natsServer) InProcessConn() (net.Conn, error) { return s.server.InProcessConn() }
+type natsServer struct{ *server.Server }
 
 func (s natsServer) reload(opts *EmbeddedOptions, own *tls.Config, pins map[string]struct{}) error {
 	o := serverOptions(opts, own)
 	o.Gateway.TLSPinnedCerts = pins
-	return s.server.ReloadOptions(o)
+	return s.ReloadOptions(o)
 }
 
 func (s natsServer) gateways() (inbound, outbound map[string]bool) {
 	inbound, outbound = make(map[string]bool), make(map[string]bool)
-	z, err := s.server.Gatewayz(nil)
+	z, err := s.Gatewayz(nil)
 	if err != nil {
 		return inbound, outbound
 	}
