@@ -7,7 +7,7 @@ func (e *Embedded) GatewayAddr() net.Addr { return e.server.GatewayAddr() }
 
 // Connections are the numbers of a server's gateway connections with a peer, by which a test sees that one stands.
 func (e *Embedded) Connections(peer string) (ids []uint64) {
-	z, err := e.server.(natsServer).Server.Gatewayz(nil)
+	z, err := e.server.(natsServer).Gatewayz(nil)
 	if err != nil {
 		return nil
 	}

@@ -7,10 +7,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log"
 	"maps"
 	"os"
 	"os/exec"
@@ -136,14 +136,15 @@ func packageOf(symbol string) string {
 }
 
 func run(env string, args ...string) string {
-	c := exec.Command("go", args...)
+	c := exec.CommandContext(context.Background(), "go", args...)
 	c.Env, c.Stderr = append(os.Environ(), env), os.Stderr
 	return string(must(c.Output()))
 }
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		log.Fatal("buildcost: ", err)
+		fmt.Fprintln(os.Stderr, "buildcost:", err)
+		os.Exit(1)
 	}
 	return v
 }
