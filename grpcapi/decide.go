@@ -14,7 +14,8 @@ import (
 type step struct {
 	cells []int // by their places in the request, the first of equal ones
 	ask   quota.Ask
-	over  bool // a report is asked for after a peek, and charges more than the limit
+	over  bool            // a report is asked for after a peek, and charges more than the limit
+	look  *quota.Decision // that peek; nil for none
 }
 
 // verdict is the decision about a request.
@@ -92,7 +93,7 @@ func (v *verdict) denial() quota.Decision {
 		c := &v.cells[i]
 		switch {
 		case !v.refuses(c):
-		case !c.undecided && (d.Limits == nil || c.state.RetryAfter > d.Limits[0].RetryAfter):
+		case !c.undecided && (d.Limits == nil || c.state.RetryAfter > d.RetryAfter()):
 			d.Tenant, d.Cost, d.Basis, d.Policy, d.Limits = c.tenant, c.cost, quota.BasisExact, c.policy, c.decidedBy()
 		case d.Tenant == "":
 			d.Tenant, d.Cost = c.tenant, c.cost
@@ -171,10 +172,16 @@ func (s *Server) ask(ctx context.Context, d *rls.Domain, v *verdict, steps []ste
 		qs = append(qs, q)
 	}
 	outcomes := s.Limiter.Decide(ctx, qs)
+	for i := range outcomes {
+		if qs[i].Charges == nil {
+			tooCostly(&outcomes[i])
+		}
+	}
 	for i := range steps {
 		o := &steps[i]
 		if o.ask == quota.AskReport && !o.over {
-			o.over = outcomes[0].Err != nil || v.cells[o.cells[0]].refusedBy(&outcomes[0].Decision)
+			o.look = &outcomes[0].Decision
+			o.over = outcomes[0].Err != nil || v.cells[o.cells[0]].refusedBy(o.look)
 			outcomes = outcomes[1:]
 		}
 		if rest := s.read(d, v, o, &outcomes[0]); len(rest) > 0 {
@@ -279,19 +286,53 @@ func (v *verdict) share(i int) {
 	}
 }
 
+// tooCostly makes a decision of a cost that no limit of a tenant's policy can ever admit.
+func tooCostly(outcome *quota.Outcome) {
+	var bad *quota.Invalid
+	if !errors.As(outcome.Err, &bad) || bad.Fault != quota.FaultCost {
+		return
+	}
+	wait := bad.Limit.Window // as of a rate_limit that the cost is above
+	if c, now := bad.Limit.Calendar, time.Now().UnixMicro(); c != nil {
+		wait = time.Duration(c.At(now).End-now) * time.Microsecond
+	}
+	*outcome = quota.Outcome{Decision: quota.Decision{
+		Allowed: bad.Observed, WouldDeny: bad.Observed, Policy: bad.Policy,
+		Limits: []quota.LimitState{{Limit: bad.Limit, Denied: true, RetryAfter: wait, ResetAfter: wait}},
+	}}
+}
+
+// refuseAs makes of a report, which charges whatever is left, the refusal that the look before it is: by the same limits, and until
+// nothing is used of them, which is an upper bound. What is suspended stays that.
+func refuseAs(got, look *quota.Decision) {
+	if slices.ContainsFunc(look.Limits, func(s quota.LimitState) bool { return s.Reason == quota.ReasonSuspended }) {
+		*got = *look
+		return
+	}
+	for i := range look.Limits {
+		at := slices.IndexFunc(got.Limits, func(s quota.LimitState) bool { return s.Limit.Name == look.Limits[i].Limit.Name })
+		if at >= 0 && look.Limits[i].Denied {
+			s := &got.Limits[at]
+			s.Denied, s.RetryAfter = true, max(s.RetryAfter, s.ResetAfter)
+		}
+	}
+}
+
 // readClaim takes in what the policy of a tenant decided about a cell.
 func (s *Server) readClaim(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome) {
 	c, got := &v.cells[o.cells[0]], &outcome.Decision
-	if bad := (*quota.Invalid)(nil); errors.As(outcome.Err, &bad) && bad.Fault == quota.FaultCost {
-		wait := bad.Limit.Window // as of a rate_limit that the cost is above
-		if c, now := bad.Limit.Calendar, time.Now().UnixMicro(); c != nil {
-			wait = time.Duration(c.At(now).End-now) * time.Microsecond
-		}
-		*got = quota.Decision{Policy: bad.Policy, Limits: []quota.LimitState{{Limit: bad.Limit, Denied: true, RetryAfter: wait, ResetAfter: wait}}}
-	} else if outcome.Err != nil {
+	if bad := (*quota.Invalid)(nil); outcome.Err != nil {
 		s.refusals.Warn("a descriptor could not be decided by its tenant's policy", "domain", d.Name, "tenant", c.tenant, "error", outcome.Err)
 		*got = quota.Decision{Basis: quota.BasisClosed}
-		c.unserved = bad != nil
+		c.unserved = errors.As(outcome.Err, &bad)
+	}
+	if o.look != nil && o.over {
+		refuseAs(got, o.look)
+	}
+	if got.WouldDeny { // such a limit refuses nothing, and nobody waits for it
+		for i := range got.Limits {
+			got.Limits[i].Denied, got.Limits[i].RetryAfter = false, 0
+		}
 	}
 	v.note(got)
 	c.state, c.states, c.policy, c.undecided = quota.LimitState{}, got.Limits, got.Policy, got.TurnedAway()

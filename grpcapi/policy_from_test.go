@@ -335,3 +335,55 @@ func TestCalendarsOverExtAuthz(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyFromReports: a report is charged whatever is left, and its answer says what a check would have been told: nothing is
+// refused by what only observes, a suspension has no end, and any other refusal ends no earlier than its limit frees.
+func TestPolicyFromReports(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		ask  *common.RateLimitDescriptor
+		want string
+	}{
+		{costing(5, "tenant=acme", "plan=watched"), "ok: ok/0 by  retry "}, // above the limit
+		{costing(3, "tenant=acme", "user=a"), "over: over/0 by user retry 7200"},
+		{costing(7, "tenant=acme", "plan=silver"), "over: over/0 by all retry 60"},
+		{costing(31, "tenant=metered"), "over: over/0 by monthly retry 1440000"},
+		{costing(1, "tenant=suspended"), "over: over/0 by all retry "},
+		{costing(500, "tenant=suspended"), "over: over/0 by all retry "},
+	} {
+		w, _ := planned(t, nil)
+		a := w.ask(t, row.ask)
+		if got := fmt.Sprintf("%s by %s retry %s", story(a), headers(a)["X-Regiond-Limit"], headers(a)["Retry-After"]); got != row.want {
+			t.Errorf("%v: %s, want %s", row.ask, got, row.want)
+		}
+	}
+	w, _ := planned(t, func(d *region.Domain) { d.Charge = region.ChargeAdmitted })
+	if got := story(w.ask(t, costing(5, "tenant=acme", "plan=watched"))); got != "ok: ok/0" {
+		t.Errorf("a check above a limit that only observes: %s", got)
+	}
+}
+
+// TestPolicyFromRefusals: of several descriptors that refuse a request, the one that takes longest is named, and none that only observes.
+func TestPolicyFromRefusals(t *testing.T) {
+	t.Parallel()
+	w, _ := planned(t, nil)
+	address, user := descriptor("remote_address=::1"), descriptor("tenant=acme", "user=a")
+	w.ask(t, costing(3, "remote_address=::1"))
+	w.ask(t, costing(2, "tenant=acme", "user=a"))
+	w.nowUS += 50_000_000
+	watched := descriptor("tenant=acme", "plan=watched")
+	w.ask(t, watched)
+	for i, row := range []struct {
+		asks []*common.RateLimitDescriptor
+		want string
+	}{
+		{[]*common.RateLimitDescriptor{user, address}, "over: over/0 over/0 by user retry 7150"},
+		{[]*common.RateLimitDescriptor{address, user}, "over: over/0 over/0 by user retry 7150"},
+		{[]*common.RateLimitDescriptor{watched, address}, "over: ok/0 over/0 by remote_address retry 10"},
+	} {
+		a := w.ask(t, row.asks...)
+		if got := fmt.Sprintf("%s by %s retry %s", story(a), headers(a)["X-Regiond-Limit"], headers(a)["Retry-After"]); got != row.want {
+			t.Errorf("%d: %s, want %s", i, got, row.want)
+		}
+	}
+}

@@ -322,7 +322,8 @@ func (q *query) tooCostly(op store.Op) error {
 			cost = q.request.Charges[i].Cost
 		}
 		if cost > most {
-			return &quota.Invalid{Fault: quota.FaultCost, Limit: l, Policy: q.plan.policy.Name, Fields: []quota.FieldError{{Pointer: pointer, Detail: fmt.Sprintf(
+			observed := q.enforcement == quota.Observe
+			return &quota.Invalid{Fault: quota.FaultCost, Limit: l, Policy: q.plan.policy.Name, Observed: observed, Fields: []quota.FieldError{{Pointer: pointer, Detail: fmt.Sprintf(
 				"%d can never be admitted: limit %s of policy %s holds %d", cost, l.Name, q.plan.policy.Name, most)}}}
 		}
 	}

@@ -144,6 +144,8 @@ type Invalid struct {
 	Fields []FieldError
 	Limit  *Limit // of FaultCost: the one that the cost is above, of policy Policy
 	Policy string
+	// Observed is whether that policy only observes the tenant.
+	Observed bool
 }
 
 // Error implements error in one line.
