@@ -45,11 +45,11 @@ const OverrideKept = 30 * 24 * time.Hour
 
 // OverrideVersion orders the versions of a tenant's override in all regions: the larger wins, whatever their order of arrival.
 // Counter is one more than that of the version that it replaces, where it was set; so an edit wins over all that it has seen,
-// and the other fields only order edits that did not see each other. A counter stays at its largest, and the time, which grows
-// with each edit, goes on. The zero value is no version.
+// and the other fields only order edits that did not see each other. A counter stays at its largest, and then the time grows with
+// each edit. The zero value is no version.
 type OverrideVersion struct {
 	Counter int64
-	WallUS  int64 // the store's clock where it was set, µs since 1970, and later than that of the version replaced
+	WallUS  int64 // the store's clock where it was set, µs since 1970; with an equal Counter later than that of the version replaced
 	Region  string
 }
 
@@ -58,9 +58,13 @@ func (v OverrideVersion) Compare(o OverrideVersion) int {
 	return cmp.Or(cmp.Compare(v.Counter, o.Counter), cmp.Compare(v.WallUS, o.WallUS), cmp.Compare(v.Region, o.Region))
 }
 
-// Next is the version of an edit, at a TIME of a region's store, that replaces v.
+// Next is the version of an edit, at a TIME of a region's store, that replaces v. The time of v, which may be one of a clock that was
+// ahead, is not passed on: other regions take in nothing that is far ahead.
 func (v OverrideVersion) Next(nowUS int64, region string) OverrideVersion {
-	return OverrideVersion{Counter: min(v.Counter, maxOverrideUS-2) + 1, WallUS: max(nowUS, v.WallUS+1), Region: region}
+	if v.Counter >= maxOverrideUS-1 {
+		return OverrideVersion{Counter: maxOverrideUS - 1, WallUS: max(nowUS, v.WallUS+1), Region: region}
+	}
+	return OverrideVersion{Counter: v.Counter + 1, WallUS: nowUS, Region: region}
 }
 
 // String is what answers, etags and stores have: "3.1795198405260197.eu-west"; "" for the zero value.

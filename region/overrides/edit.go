@@ -40,8 +40,11 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 		switch {
 		case e.IfNone && r.Before != nil, e.IfMatch != "" && r.Version.String() != e.IfMatch:
 			r.Refused = true
-			return r, nil
+			return r, v.announce(ctx, known)
 		case r.Before == nil && next.Deleted, r.Before != nil && r.Before.SameTerms(&next) && r.Before.Reason == next.Reason:
+			if err := v.announce(ctx, known); err != nil {
+				return quota.Edited{}, err
+			}
 			r.Regions = v.everywhere(ctx, r.Before, kept)
 			return r, nil
 		}
@@ -62,10 +65,8 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			continue
 		}
 		v.table.fold(&next)
-		if v.shared != nil {
-			if err := v.shared.announce(ctx, next.Tenant); err != nil {
-				return quota.Edited{}, fmt.Errorf("announce the override: %w", err)
-			}
+		if err := v.announce(ctx, &next); err != nil {
+			return quota.Edited{}, err
 		}
 		if r.Version, r.After = next.Version, &next; next.Deleted {
 			r.After = nil
@@ -74,6 +75,18 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 		return r, nil
 	}
 	return quota.Edited{}, ErrContended
+}
+
+// announce has the siblings read an override, nil for none. It comes also before the answer to an edit that changes nothing: it may be
+// one that is sent again, since the first was kept and then failed.
+func (v *Overlay) announce(ctx context.Context, o *quota.Override) error {
+	if v.shared == nil || o == nil {
+		return nil
+	}
+	if err := v.shared.announce(ctx, o.Tenant); err != nil {
+		return fmt.Errorf("announce the override: %w", err)
+	}
+	return nil
 }
 
 // policyOf is the policy that a tenant has with an override, nil for none.

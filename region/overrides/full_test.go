@@ -86,7 +86,7 @@ func TestFull(t *testing.T) {
 
 	p.table.bytes.Store(maxBytes)
 	next := *p.table.get(known.Tenant)
-	next.Version = next.Version.Next(nowUS, "us")
+	next.Version, next.Limits = next.Version.Next(nowUS, "us"), append(next.Limits, quota.OverrideLimit{Name: "m", Units: 1})
 	if err := p.mergeOne(t.Context(), "us", &next); !errors.Is(err, errFull) {
 		t.Errorf("what is known grows on: %v", err)
 	}

@@ -67,7 +67,7 @@ const (
 	// it reads at the same time.
 	scanTime    = 20 * time.Millisecond
 	scansAtOnce = 2
-	// readTimeout bounds one question of Run to Redis.
+	// readTimeout bounds one question to Redis. A slice of many takes several, and a slow Redis is read all the same.
 	readTimeout = time.Second
 )
 
@@ -77,7 +77,11 @@ func New(o Options) (*Overlay, error) {
 	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
 	v.inbox, v.waits.all = make(chan received, maxInbox), map[*editWaits]struct{}{}
 	if o.Eval != nil {
-		v.shared = redis(o.Eval)
+		v.shared = redis(func(ctx context.Context, script, key string, args ...any) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+			return o.Eval(ctx, script, key, args...)
+		})
 		v.keeper = v.shared
 	}
 	v.loaded.Store(o.Eval == nil)
@@ -164,13 +168,17 @@ func (v *Overlay) Read(ctx context.Context, tenant string) (*quota.Override, err
 // Known implements limiter.Overrides.
 func (v *Overlay) Known(tenant string) bool { return v.table.get(tenant) != nil }
 
-// current is the newest override that is known of a tenant, nil for none, and the text that is kept.
+// current is the newest override that is known of a tenant, nil for none, and the text that is kept. It is in force in this process
+// then, whatever became of the edit that set it.
 func (v *Overlay) current(ctx context.Context, tenant string) (o *quota.Override, kept string, err error) {
 	texts, err := v.keeper.read(ctx, tenant)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the override: %w", err)
 	}
-	return v.newest(tenant, texts[0]), texts[0], nil
+	if o = v.newest(tenant, texts[0]); o != nil && !o.Forgotten(v.o.TimeUS()) {
+		v.table.fold(o)
+	}
+	return o, texts[0], nil
 }
 
 // newest is the newer of what this process knows of a tenant and what is kept, nil for none.
@@ -308,8 +316,6 @@ func (f *follower) follow(ctx context.Context) error {
 	if f.shared == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	tenants, newest, whole, err := f.shared.edits(ctx, max(0, f.at))
 	if err != nil {
 		return fmt.Errorf("read the log of edits: %w", err)
@@ -334,8 +340,6 @@ func (f *follower) follow(ctx context.Context) error {
 // scan compares the next slices with what is kept of them, n at the same time. Each side gets what the other has newer: a Redis that
 // lost data has it again, but for reasons and names. What ended long ago is forgotten on both.
 func (f *follower) scan(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	var wg sync.WaitGroup
 	var lost atomic.Bool
 	errs := make([]error, n)

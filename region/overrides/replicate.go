@@ -42,6 +42,8 @@ const (
 	answerRest = rootEvery / 4
 	// fullEvery is how often a process asks at most that has no room for more: it may lack for long what others have.
 	fullEvery = time.Minute
+	// handleTimeout bounds all questions to Redis because of one payload, of which many overrides need some thirty.
+	handleTimeout = 5 * readTimeout
 	// maxInbox bounds the payloads of others that wait for Run.
 	maxInbox = 256
 	// maxAhead is how far ahead of this region's clock the time of a version may be. Whatever a peer claims, no version is the
@@ -191,7 +193,7 @@ type arrival struct {
 
 // handle carries out a payload.
 func (f *follower) handle(ctx context.Context, r received) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handleTimeout)
 	defer cancel()
 	var arrivals [sliceCount][]*arrival
 	count := 0
@@ -321,7 +323,7 @@ func (f *follower) takes(from quota.Process, a *arrival, kept string, changed *b
 	case known == nil && !f.loaded.Load(): // how many there are is not known
 		a.err = errLoading
 		return false
-	case f.table.full(known != nil):
+	case order != 0 && f.table.full(known != nil) && !(known != nil && f.table.shrinks(known, a.Override)):
 		a.err = errFull
 		return false
 	case f.table.fold(a.Override):

@@ -47,6 +47,21 @@ func (t *table) full(known bool) bool {
 	return t.bytes.Load() >= newBytes
 }
 
+// shrinks reports whether an override takes no more room than the one that it replaces, but for some bytes: a deletion, or other units.
+// So a region without room is still ended and suspended in.
+func (t *table) shrinks(from, to *quota.Override) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	_, known := t.ids[to.Version.Region]
+	_, policy := t.ids[to.Policy]
+	known = known && policy
+	for _, l := range to.Limits {
+		_, limit := t.ids[l.Name]
+		known = known && limit
+	}
+	return known && len(to.Limits) <= len(from.Limits)
+}
+
 type tableSlice struct {
 	mu  sync.RWMutex
 	all map[uint64]string // packed, by xxhash of the tenant

@@ -1,0 +1,124 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/regiond/regiond/quota"
+)
+
+// mute is a store that keeps edits and then fails, so that nobody learns of them.
+type mute struct{ *regionStore }
+
+func (s mute) announce(context.Context, string) error { return errors.New("away") }
+
+// TestSentAgain: an edit that was kept and whose answer failed is in force once it was sent again, wherever that arrives, and in the
+// siblings soon.
+func TestSentAgain(t *testing.T) {
+	for _, again := range []string{"the same process", "a sibling"} {
+		s := newStore()
+		first, second, third := alone(t, s, nowUS), alone(t, s, nowUS), alone(t, s, nowUS)
+		for _, p := range []*follower{first, second, third} {
+			for !p.loaded.Load() || p.left > 0 {
+				p.step(t.Context())
+			}
+		}
+		if again == "the same process" {
+			second = first
+		}
+		first.shared = mute{s}
+		if _, err := first.Edit(t.Context(), quota.Edit{Override: l("a", 7)}); err == nil {
+			t.Fatal("the first edit has no error")
+		}
+		first.shared = s
+		if _, err := second.Edit(t.Context(), quota.Edit{Override: l("a", 7)}); err != nil {
+			t.Fatal(err)
+		}
+		third.step(t.Context())
+		for name, p := range map[string]*follower{again: second, "another sibling": third} {
+			if o, err := p.Of(t.Context(), "a"); err != nil || o.Describe() != "l 7" {
+				t.Errorf("sent again to %s: %s has %s, %v", again, name, o.Describe(), err)
+			}
+		}
+	}
+}
+
+// TestSlowRedisIsLoaded: each question to Redis has its time, and not all of a slice together: a slow Redis with many is read once.
+func TestSlowRedisIsLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 2_000_000 / sliceCount / scanStep
+		v, err := New(Options{
+			Region: "eu", TimeUS: func() int64 { return nowUS }, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Eval: func(ctx context.Context, script, _ string, args ...any) (any, error) {
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-time.After(30 * time.Millisecond):
+				}
+				if script != scanScript {
+					return []any{}, nil
+				}
+				var cursor int
+				if _, err := fmt.Sscan(args[0].(string), &cursor); err != nil {
+					return nil, err
+				}
+				return []any{fmt.Sprint((cursor + 1) % pages), []any{}}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := follower{Overlay: v, at: -1}
+		for began := time.Now(); !v.loaded.Load(); time.Sleep(f.step(t.Context())) {
+			if time.Since(began) > 10*time.Minute {
+				t.Fatalf("after ten minutes it has read %d slices of %d", f.slice, sliceCount)
+			}
+		}
+	})
+}
+
+// TestAtTheCap: a region that has no room takes in what needs none: what is known with less, or as much, and what it has already.
+func TestAtTheCap(t *testing.T) {
+	p := alone(t, newStore(), nowUS)
+	known := l("a", 900)
+	known.Version = quota.OverrideVersion{Counter: 1, WallUS: nowUS, Region: "us"}
+	if err := p.mergeOne(t.Context(), "us", &known); err != nil {
+		t.Fatal(err)
+	}
+	p.table.bytes.Store(maxBytes)
+	if err := p.mergeOne(t.Context(), "us", &known); err != nil {
+		t.Errorf("what it has already: %v", err)
+	}
+	suspended := l("a", 0)
+	suspended.Version = known.Version.Next(nowUS, "us")
+	if err := p.mergeOne(t.Context(), "us", &suspended); err != nil {
+		t.Errorf("a suspension of a known tenant: %v", err)
+	}
+	deleted := quota.Override{Tenant: "a", Deleted: true, By: "x", Version: suspended.Version.Next(nowUS, "us")}
+	if err := p.mergeOne(t.Context(), "us", &deleted); err != nil {
+		t.Errorf("a deletion: %v", err)
+	}
+}
+
+// TestClockWasAhead: an edit that replaces one of a clock that was days ahead is taken in by other regions.
+func TestClockWasAhead(t *testing.T) {
+	s := newStore()
+	ahead, p, peer := alone(t, s, nowUS+2*maxAhead.Microseconds()), alone(t, s, nowUS), alone(t, newStore(), nowUS)
+	for _, f := range []*follower{ahead, p} {
+		if _, err := f.Edit(t.Context(), quota.Edit{Override: l("a", f.o.TimeUS()%997)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := quota.ParseOverride("a", s.texts["a"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.mergeOne(t.Context(), "eu", o); err != nil {
+		t.Errorf("the peer: %v", err)
+	}
+}
