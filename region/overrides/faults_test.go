@@ -1,10 +1,12 @@
 package overrides
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,5 +122,76 @@ func TestClockWasAhead(t *testing.T) {
 	}
 	if err := peer.mergeOne(t.Context(), "eu", o); err != nil {
 		t.Errorf("the peer: %v", err)
+	}
+}
+
+// TestNeverTheSame: regions that stay different, since one cannot take in what the other has, do not send it for ever.
+func TestNeverTheSame(t *testing.T) {
+	now := time.UnixMicro(nowUS)
+	var all [2]*follower
+	var queue []sent
+	sentBytes := 0
+	for i := range all {
+		f := alone(t, newStore(), nowUS)
+		f.o.Now, f.o.TimeUS = func() time.Time { return now }, func() int64 { return now.UnixMicro() }
+		f.o.Region = fmt.Sprint("r", i)
+		f.loaded.Store(true)
+		f.Connect(Peers{
+			Self: quota.Process{Region: f.o.Region, Boot: int64(i + 1)}, Regions: func() []string { return nil }, Live: func() []quota.Process { return nil },
+			Send: func(payload []byte) bool {
+				queue = append(queue, sent{i, 1 - i, payload})
+				if bytes.HasPrefix(payload, []byte("o ")) {
+					sentBytes += len(payload)
+				}
+				return true
+			},
+		})
+		all[i] = f
+	}
+	same, ahead := 0, l("ahead", 7)
+	for i := 0; same < 100; i++ { // others of the slice travel with it
+		o := invented(i)
+		if sliceOf(o.Tenant) != sliceOf(ahead.Tenant) {
+			continue
+		}
+		same++
+		all[0].table.fold(o)
+		all[1].table.fold(o)
+	}
+	ahead.Version = quota.OverrideVersion{Counter: 1, WallUS: nowUS + 3*maxAhead.Microseconds(), Region: "r0"}
+	all[0].table.fold(&ahead)
+	turn := func(seconds int) {
+		for range seconds {
+			now = now.Add(rootEvery)
+			for _, f := range all {
+				f.advertise()
+			}
+			for len(queue) > 0 {
+				s := queue[0]
+				queue = queue[1:]
+				all[s.to].handle(t.Context(), received{all[s.from].peers.Self, s.payload})
+			}
+		}
+	}
+	once := 0
+	for _, o := range all[0].table.of(sliceOf(ahead.Tenant)) {
+		once += len(overrideLine(o.Tenant, string(o.AppendText(nil))))
+	}
+	turn(600)
+	if most := 2 * int(10*time.Minute/againMost+5); sentBytes > most*once { // by both
+		t.Errorf("in ten minutes the slice of %d bytes was sent %d times", once, sentBytes/once)
+	}
+	// What comes meanwhile does not wait.
+	var missed strings.Builder
+	for i := range 20 {
+		o := l(fmt.Sprint("later-", i), 3)
+		o.Version = quota.OverrideVersion{Counter: 1, WallUS: now.UnixMicro(), Region: "r0"}
+		all[0].table.fold(&o)
+		if turn(2); all[1].table.get(o.Tenant) == nil {
+			fmt.Fprintln(&missed, o.Tenant)
+		}
+	}
+	if missed.Len() > 0 {
+		t.Errorf("not there two seconds after the edit was lost:\n%s", missed.String())
 	}
 }

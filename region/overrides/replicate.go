@@ -44,8 +44,12 @@ const (
 	fullEvery = time.Minute
 	// handleTimeout bounds all questions to Redis because of one payload, of which many overrides need some thirty.
 	handleTimeout = 5 * readTimeout
+	// againMost is how long an answer about a slice waits at most for which the same was published before.
+	againMost = 8 * rootEvery
 	// maxInbox bounds the payloads of others that wait for Run.
 	maxInbox = 256
+	// maxAgains bounds the answers that are remembered: two for each slice.
+	maxAgains = 2 * sliceCount
 	// maxAhead is how far ahead of this region's clock the time of a version may be. Whatever a peer claims, no version is the
 	// largest for ever.
 	maxAhead = 24 * time.Hour
@@ -386,6 +390,34 @@ type place struct {
 	after string
 }
 
+// answered is an answer about a slice: mine and theirs are the digests it was for.
+type answered struct {
+	slice        int
+	mine, theirs uint64
+}
+
+// again is when the same answer may be published again, and for how long it waits the next time.
+type again struct {
+	at   time.Time
+	rest time.Duration
+}
+
+// due reports whether an answer may be published now. It was in vain if the same is asked for again: it was lost, or others cannot take
+// it in, such as a version that is far ahead of their clock or of another release. So it comes again, but ever less often.
+func (f *follower) due(a answered) bool {
+	last, ok := f.agains[a]
+	return !ok || !f.o.Now().Before(last.at)
+}
+
+// published takes note of an answer.
+func (f *follower) published(a answered) {
+	if len(f.agains) >= maxAgains || f.agains == nil {
+		f.agains = map[answered]again{}
+	}
+	rest := max(rootEvery/2, min(2*f.agains[a].rest, againMost))
+	f.agains[a] = again{f.o.Now().Add(rest), rest}
+}
+
 // answer publishes what slices hold whose digest is another one, as far as answerBytes allow, beginning where the last answer ended.
 func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 	if now := f.o.Now(); now.Sub(f.budgetAt) >= rootEvery {
@@ -402,7 +434,8 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 	defer send()
 	for range sliceCount {
 		at := &f.answered
-		if digests[at.slice] != theirs[at.slice] {
+		a := answered{at.slice, digests[at.slice], theirs[at.slice]}
+		if a.mine != a.theirs && (at.after != "" || f.due(a)) {
 			texts, err := f.kept(ctx, at.slice) // with By and Reason
 			if err != nil {
 				return
@@ -424,6 +457,7 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 					send()
 				}
 			}
+			f.published(a)
 		}
 		*at = place{slice: (at.slice + 1) % sliceCount}
 	}
