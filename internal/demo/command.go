@@ -43,7 +43,9 @@ func Command(newNode NewNode) *cobra.Command {
 to cut them off from each other.`,
 		Example: `  regiond demo
   regiond demo cut eu-west     (in another terminal)
-  regiond demo heal eu-west`,
+  regiond demo heal eu-west
+  curl -s -d '{"tenant":"acme","cost":100}' localhost:8081/v1/check
+  curl -s -d '{"tenant":"acme"}' localhost:8082/v1/check   (used up in Europe: 429 in the US)`,
 		Args: cli.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if o.port < 1 || o.port > MaxPort {

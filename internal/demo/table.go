@@ -12,20 +12,16 @@ import (
 // not longer than these lines leave room for.
 const Width = 80
 
-// Banner is printed above the table: what this is and what to try. program
-// is how regiond is called.
+// Banner is printed above the table: the address of the page, and three lines that say what this is and what to try.
+// program is how regiond is called.
 func Banner(program string, port int) string {
-	return fmt.Sprintf(`regiond demo: three regions in one process on this machine. Ctrl-C ends it.
-See it, cut regions off and heal them in a browser:
-  http://localhost:%d/
-Or type in another terminal. What is used up in Europe is used up in the US:
-  curl -s -d '{"tenant":"%s","cost":%d}' localhost:%d/v1/check
-  curl -s -d '{"tenant":"%s"}' localhost:%d/v1/check
-Cut Europe off and heal it; a table follows when all regions know:
-  %s
-  %s
+	return fmt.Sprintf(`http://localhost:%d/
 
-`, port+AdminOffset, Acme, acmeUnits, port, Acme, port+1, commandLine(program, "cut", "eu-west", port), commandLine(program, "heal", "eu-west", port))
+Three regions in this process share one limit: %d units in %v. Watch it there.
+Cut one off there, or with: %s
+A table follows when all see each other, and after each cut. Ctrl-C ends it.
+
+`, port+AdminOffset, BusyUnits, BusyWindow, commandLine(program, "cut", "eu-west", port))
 }
 
 // commandLine is a command line that reaches a demo at that port.

@@ -21,7 +21,7 @@ const (
 	MaxPort = 65535 - GRPCOffset - 2
 )
 
-// The tenants that the banner names. Any other id is a tenant of
+// The tenants that the demo names. Any other id is a tenant of
 // its own under the same policy as Acme.
 const (
 	// Acme may have 100 units a minute, all regions together.

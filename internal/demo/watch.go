@@ -39,7 +39,7 @@ func (w *watcher) run(ctx context.Context) error {
 		w.table.look(s)
 		select {
 		case <-ctx.Done():
-			fmt.Fprint(w.table.out, w.table.table)
+			fmt.Fprint(w.table.out, "\n", w.table.table) // below the ^C that a terminal shows
 			return nil
 		case <-ticker.C:
 		}
