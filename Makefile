@@ -7,6 +7,7 @@ GOLANGCI_VERSION    := v2.15.0
 GREMLINS_VERSION    := v0.6.0
 NFPM_VERSION        := v2.45.2
 CYCLONEDX_VERSION   := v1.10.0
+ACTIONLINT_VERSION  := v1.7.12
 
 TOOLS       := $(CURDIR)/.tools
 GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
@@ -15,6 +16,7 @@ GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GREMLINS    := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 NFPM        := $(TOOLS)/nfpm-$(NFPM_VERSION)
 CYCLONEDX   := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)
+ACTIONLINT  := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
 
 # middleware is a module of its own and has no dependencies; the Go example imports it
 # as users do.
@@ -108,7 +110,7 @@ mutants: $(GREMLINS) ## change the code in small ways and count what no test not
 	scripts/test-deps
 	go run ./test/mutants -gremlins $(GREMLINS) $(ARGS)
 
-check: tools ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md
+check: tools $(ACTIONLINT) ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md, workflows
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
 	@set -e; for m in $(MODULES) $(FOREIGN) test/paths; do cd $(CURDIR)/$$m; echo "check $$m"; \
 		go vet -tags $(TAGS) ./...; \
@@ -117,6 +119,7 @@ check: tools ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md
 		go mod tidy -diff; \
 	done
 	scripts/third-party -check
+	$(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 
 # Figures of every scenario, and a report of each that failed.
 CHAOSREPORT ?= $(CURDIR)/bin/chaos
@@ -179,6 +182,9 @@ $(NFPM):
 
 $(CYCLONEDX):
 	scripts/install-tool $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
+
+$(ACTIONLINT):
+	scripts/install-tool $@ github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
 
 clean: ## remove what was built here
 	rm -rf bin .tools
