@@ -3,7 +3,7 @@
 // one script, once a second by each process and whenever something changes. Each turn is also the sample of Redis's clock.
 //
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
-//	view ── See, Settle ─▶ │                    topology        JSON of Topology
+//	view ── See, Settle ─▶ │ (Agree)            topology        JSON of Topology
 //	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first, unwatched, TIME of lost data
 //	                       │                    server          run_id, TIME when it was found, entries that are asked
 //	view ◀── Snapshot ─────┤                    watched         TIME, and by how much it was ahead of a host's clock

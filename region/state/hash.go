@@ -91,6 +91,16 @@ func (s *State) watching(h *hash) string {
 	return strconv.FormatInt(r.NowUS-s.o.HostUS(), 10)
 }
 
+// gap is for how long nobody has watched the server's clock at a TIME; 0: not for longer than between turns.
+func (h *hash) gap(us int64) int64 {
+	at, _, _ := strings.Cut(h.watched, " ")
+	watched, _ := strconv.ParseInt(at, 10, 64)
+	if us-watched <= GoneAfter.Microseconds() {
+		return 0
+	}
+	return us - watched
+}
+
 // unwatched is the renewal that is due after a time in which no process watched the clocks: data count as lost if one has come
 // further than this host's since, beyond what windows allow for.
 func (s *State) unwatched() renewal {

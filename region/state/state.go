@@ -70,7 +70,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// State is one process's side of its region's state. Adopt, See and Settle may be called
+// State is one process's side of its region's state. Adopt, See, Settle and Agree may be called
 // from anywhere, also while Run runs. Turn, Pause, Requested and Leave are for Run, or for a
 // simulation instead of it.
 type State struct {
@@ -96,10 +96,13 @@ type State struct {
 	adopted   bool      // a file was
 	adopts    bool      // file is not in force yet
 	epoch     epoch
+	gap       int64 // by TIME, µs, before our first turn nobody watched the clock for so long; 0: that is in agreedUS
+	agreedUS  int64 // the least AgreedUS of a topology that was agreed before our first turn
 
 	inputs sync.Mutex // guards sees and settled
 	sees   []string
 	settle string // text of the topology that every process has; "" for none
+	agree  string // likewise, while shares of before may still count
 }
 
 // Snapshot is the region's state as last read. It is not changed.
@@ -110,6 +113,10 @@ type Snapshot struct {
 	Topology Topology
 	// Bounds is the least shares under topologies beside our file's; nil when there are none.
 	Bounds region.Floor
+	// Agreed reports whether every process of every region has the topology, which is our file's, and AgreedFor for how long
+	// that has been so at least, by the store's TIME: 0 while that may have stepped, and from the last step or loss on.
+	Agreed    bool
+	AgreedFor time.Duration
 	// Refused is why the file is not in force; "" when it is. That is so while siblings
 	// have a newer one. Adopted reports whether a file of this process ever was.
 	Refused string
@@ -198,6 +205,18 @@ func (s *State) Settle(of *Snapshot) {
 	}
 }
 
+// Agree notes that every process of every region has the topology of a snapshot, while what was used under earlier ones may
+// still count.
+func (s *State) Agree(of *Snapshot) {
+	s.inputs.Lock()
+	changed := s.agree != of.Text
+	s.agree = of.Text
+	s.inputs.Unlock()
+	if changed {
+		signal.Send(s.turns)
+	}
+}
+
 // Run takes a turn every TurnEvery, and one soon after each change, until ctx ends. Then
 // it removes this process's entry.
 func (s *State) Run(ctx context.Context) error {
@@ -263,16 +282,19 @@ func (s *State) take(ctx context.Context) error {
 			continue
 		}
 		if s.file.Weights == nil { // none was adopted: no limit has a bound
-			s.publish(&Topology{}, nil)
+			s.publish(&Topology{}, nil, nowUS)
 			return nil
 		}
 		inForce, err := s.parse()
 		if err != nil {
 			return s.fail(err)
 		}
+		if s.gap > 0 && inForce != nil {
+			s.agreedUS, s.gap = inForce.AgreedUS+s.gap, 0
+		}
 		want, refused := s.want(inForce, nowUS)
 		if want == s.text || refused != nil {
-			s.publish(inForce, refused)
+			s.publish(inForce, refused, nowUS)
 			return refused
 		}
 		replace = want
@@ -297,8 +319,14 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 		}
 	}
 	s.inputs.Lock()
-	if s.settle != "" && s.settle == s.text {
-		next.Floor = nil
+	switch {
+	case s.text == "":
+	case s.settle == s.text:
+		next.Floor, next.AgreedUS = nil, 0
+	case s.agree == s.text && next.Floor != nil && next.AgreedUS == 0:
+		next.AgreedUS = nowUS
+	case next.AgreedUS > 0:
+		next.AgreedUS = max(next.AgreedUS, s.agreedUS)
 	}
 	s.inputs.Unlock()
 	encoded, err := json.Marshal(next)
@@ -326,6 +354,9 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, top, renew)
 	if err != nil {
 		return 0, false, err
+	}
+	if s.epoch.since == 0 {
+		s.gap = s.hash.gap(r.us)
 	}
 	s.text = r.topology
 	s.observe(r.entries)
@@ -370,8 +401,16 @@ func (s *State) parse() (*Topology, error) {
 	return t, nil
 }
 
-// publish makes a Snapshot of what was read.
-func (s *State) publish(inForce *Topology, refused error) {
+// agreedFor is Snapshot.AgreedFor of a topology at a TIME.
+func (s *State) agreedFor(inForce *Topology, nowUS int64) time.Duration {
+	if s.epoch.inForce().Epoch == 0 {
+		return 0
+	}
+	return time.Duration(max(0, nowUS-max(inForce.AgreedUS, s.epoch.excused()))) * time.Microsecond
+}
+
+// publish makes a Snapshot of what was read at a TIME.
+func (s *State) publish(inForce *Topology, refused error, nowUS int64) {
 	why := ""
 	if refused != nil {
 		why = refused.Error()
@@ -385,9 +424,13 @@ func (s *State) publish(inForce *Topology, refused error) {
 	}
 	s.failed, s.refused, s.last = false, why, inForce
 	s.judge(s.o.Now())
-	s.snapshot.Store(&Snapshot{
+	shown := &Snapshot{
 		Read: true, Topology: *inForce, Bounds: inForce.bounds(s.file.Weights), Refused: why, Adopted: s.adopted, Text: s.text,
-	})
+	}
+	if inForce.AgreedUS > 0 && slices.Equal(inForce.Weights, s.file.Weights) {
+		shown.Agreed, shown.AgreedFor = true, s.agreedFor(inForce, nowUS)
+	}
+	s.snapshot.Store(shown)
 	store := s.paced(s.epoch.inForce())
 	if s.asks() {
 		store = loan.Store{}

@@ -240,6 +240,58 @@ func TestSettle(t *testing.T) {
 	})
 }
 
+// What all regions have agreed on is known to a process that starts later, and for how long: but for a time in which no process
+// watched the clock, and from a step of it on. Another file ends it, and a process that has the file of before knows of none.
+func TestAgreedOutlivesProcesses(t *testing.T) {
+	const down = 2 * time.Minute
+	for _, row := range []struct {
+		name      string
+		happens   func(s *shared)
+		file      *region.Topology
+		agreed    bool
+		least, at time.Duration // AgreedFor is between
+	}{
+		{"nothing", func(*shared) {}, file(2, 2, 1), true, 4 * time.Minute, 4*time.Minute + 10*time.Second},
+		{"the same weights, with a revision more", func(*shared) {}, file(3, 2, 1), true, 4 * time.Minute, 4*time.Minute + 10*time.Second},
+		{"other weights", func(*shared) {}, file(3, 3, 1), false, 0, 0},
+		{"the file of before", func(*shared) {}, file(1, 1, 1), false, 0, 0},
+		{"the clock stepped while no process ran", func(s *shared) { s.ahead.Add(int64(40 * 24 * time.Hour)) }, file(2, 2, 1), true, 0, 10 * time.Second},
+		{"that of the host too", func(s *shared) {
+			s.ahead.Add(int64(40 * 24 * time.Hour))
+			s.hosts.Add(int64(40 * 24 * time.Hour))
+		}, file(2, 2, 1), true, 4 * time.Minute, 4*time.Minute + 10*time.Second},
+		{"it was set back", func(s *shared) { s.ahead.Add(-int64(40 * 24 * time.Hour)) }, file(2, 2, 1), true, 0, 0},
+		{"the data are lost", func(s *shared) { s.redis.FlushAll() }, file(2, 2, 1), false, 0, 0},
+	} {
+		inBubble(t, func(s *shared) {
+			one, run := s.join("one")
+			for _, top := range []*region.Topology{file(1, 1, 1), file(2, 2, 1)} {
+				if err := one.Adopt(context.Background(), top); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop := run()
+			time.Sleep(5 * state.TurnEvery)
+			if of := one.Snapshot(); of.Agreed || of.Bounds == nil {
+				t.Fatalf("%s: before all have agreed: %+v", row.name, of)
+			}
+			one.Agree(one.Snapshot())
+			time.Sleep(4 * time.Minute)
+			stop()
+			time.Sleep(down / 2)
+			row.happens(s)
+			time.Sleep(down / 2)
+			two, run := s.join("two")
+			_ = two.Adopt(context.Background(), row.file)
+			defer run()()
+			time.Sleep(state.GoneAfter + 2*state.TurnEvery)
+			if of := two.Snapshot(); of.Agreed != row.agreed || of.AgreedFor < row.least || of.AgreedFor > row.at {
+				t.Errorf("%s: agreed %t for %v, want %t for %v", row.name, of.Agreed, of.AgreedFor, row.agreed, row.least)
+			}
+		})
+	}
+}
+
 // A hash that is lost during a rollout takes no floor with it: a process that lives puts it back for those that start.
 func TestFloorOutlivesTheHash(t *testing.T) {
 	inBubble(t, func(s *shared) {

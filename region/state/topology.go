@@ -18,6 +18,10 @@ type Topology struct {
 	// Floor is the least shares under earlier revisions that a process may still go by; nil
 	// once every process of every region has this one.
 	Floor region.Floor `json:"floor,omitempty"`
+	// AgreedUS is the store's TIME from which on every process of every region has these weights; 0 while that is not known.
+	// It is later by each time in which nobody watched the store's clock.
+	// Floor then bounds for as long as what was used before may count, also in a process that starts meanwhile.
+	AgreedUS int64 `json:"agreed_us,omitempty"`
 	// WindowUS is the longest window of a global limit.
 	WindowUS int64 `json:"window_us"`
 	// Windows are those of limits with a bound, by policy.limit.
@@ -62,6 +66,9 @@ func (t *Topology) next(file Topology, nowUS, lostUS int64, adopts bool) (Topolo
 	case file.Revision == t.Revision && !same:
 		return *t, fmt.Errorf("the topology has other regions or weights (%s) than are in force in this region (%s), both under revision %d: "+
 			"set revision: %d in the file of every region", shares(file.Weights), shares(t.Weights), t.Revision, t.Revision+1)
+	}
+	if same && t.Floor != nil {
+		file.AgreedUS = t.AgreedUS
 	}
 	file.Floor, file.Windows = t.bounds(file.Weights), t.windows(file.Windows, nowUS, lostUS, adopts)
 	if file.Revision == t.Revision {

@@ -7,6 +7,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -191,6 +192,62 @@ func TestCalendarSharesGrowLate(t *testing.T) {
 	eu.share("until the day is over", 300)
 	now += time.Second
 	eu.share("when it is over", 540)
+}
+
+// A restart does not begin the wait for a larger share anew: where all regions had agreed before it, the process goes on with what
+// is left. Otherwise a quota by the month would keep to the smallest shares for as long as it is deployed once in a month.
+func TestCalendarSharesGrowOverRestarts(t *testing.T) {
+	now, limit, key := time.Minute, calendarLimit(quota.CalendarMonth), wire.NewKey(nil, "test")
+	top := withLimit(limit)
+	top.Regions = []region.Region{{Name: "eu-west", Weight: 9}, {Name: "us-east", Weight: 1}}
+	before := region.FloorOf([]quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}})
+	stored := &fixedState{}
+	stored.of.Topology.Weights, stored.of.Topology.Floor, stored.of.Bounds, stored.of.Read = top.Weights(), before, before, true
+	stored.of.Text = "not agreed"
+	table := members.New(self)
+	m, ceilings := manage(t, self, &now, top, view.ManagerOptions{Members: table, State: stored}, key)
+	share := func(m *view.Manager, ceilings *view.Ceilings, when string, want int64) {
+		t.Helper()
+		for range 3 {
+			now += view.RefreshEvery
+			peer := healthy("us-east", "one", now, "eu-west", "us-east")
+			peer.Key, peer.Weights = key.Fingerprint(), top.Weights()
+			peer.Topology = view.Hash(peer.Weights)
+			put(table, peer)
+			m.Refresh()
+		}
+		if b, _, ok := ceilings.Bound("standard", limit); !ok || b.Share != want {
+			t.Errorf("%s the share is %d, want %d", when, b.Share, want)
+		}
+	}
+	share(m, ceilings, "while all agree", 300)
+	keep := ceilings.Held()
+	if !stored.agreed || stored.settled || keep < 31*24*time.Hour {
+		t.Fatalf("all regions have agreed, and what was used may count for %v: %+v", keep, stored)
+	}
+	stored.of.Text, stored.of.Agreed = "agreed", true
+	share(m, ceilings, "when that is kept", 300)
+	if left := ceilings.Held(); left > keep {
+		t.Errorf("to keep it has begun the wait of %v anew: %v", keep, left)
+	}
+
+	m, ceilings = manage(t, self, &now, top, view.ManagerOptions{Members: table, State: stored}, key)
+	share(m, ceilings, "after a restart, with a clock that may have stepped", 300)
+	stored.of.AgreedFor = keep - time.Hour
+	share(m, ceilings, "an hour before the wait is over", 300)
+	if left := ceilings.Held(); left > 61*time.Minute || left < 59*time.Minute {
+		t.Errorf("after a restart the larger share is to come in %v, want an hour", left)
+	}
+	stored.of.Text = "agreed, with another limit"
+	share(m, ceilings, "after a reload", 300)
+	if stored.settled {
+		t.Error("the shares of before bound no other process any more")
+	}
+	stored.of.AgreedFor = keep + time.Hour
+	share(m, ceilings, "when it is over", 540)
+	if !stored.settled {
+		t.Error("the shares of before bind for ever")
+	}
 }
 
 // A loss of data burns the share until the end of the period that it was in, by its number, and longer where reservations of before may

@@ -14,6 +14,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/ledger"
 	"github.com/regiond/regiond/sync/wire"
@@ -61,7 +62,9 @@ type Ceilings struct {
 	ledger   *ledger.Ledger
 	snapshot atomic.Pointer[snapshot]
 	limits   atomic.Pointer[limitIndex]
-	hold     hold // setView's own
+	hold     hold // setView's own, like inherited
+	// inherited is a hold of before this process.
+	inherited hold
 
 	asked    func(id uint64, key *quota.CounterKey, a loan.Ask) // see Bind
 	returned func(tenant string)
@@ -155,6 +158,14 @@ func (c *Ceilings) Configure(top *region.Topology) {
 	c.limits.Store(x)
 }
 
+// inherit has the bounds of a topology hold for the rest of the wait: all regions had agreed on it before this process started.
+func (c *Ceilings) inherit(inherits bool, of *state.Snapshot, now time.Duration) {
+	c.inherited = hold{}
+	if inherits && of.AgreedFor < c.keepAny() {
+		c.inherited = hold{floor: of.Bounds, until: now - of.AgreedFor}
+	}
+}
+
 func (c *Ceilings) setView(v *View) {
 	switch {
 	case v.allocation.floor != nil:
@@ -164,7 +175,7 @@ func (c *Ceilings) setView(v *View) {
 	case v.at-c.hold.until >= c.keepAny():
 		c.hold = hold{}
 	}
-	s := &snapshot{View: v, hold: c.hold}
+	s := &snapshot{View: v, hold: c.hold, inherited: c.inherited}
 	for _, name := range v.Regions {
 		s.order = append(s.order, c.ledger.Region(name))
 	}
@@ -189,6 +200,8 @@ type snapshot struct {
 	order  []int
 	former []string // their names
 	hold   hold
+	// inherited is that of Ceilings.
+	inherited hold
 }
 
 // Agreed reports whether no other shares than ours are in force anywhere, as far as is known.
@@ -197,14 +210,17 @@ func (c *Ceilings) Agreed() bool { return c.snapshot.Load().allocation.floor == 
 // Held is for how long bounded limits still keep to smaller shares that were in force, from now on or, while they are in force, from when
 // they no longer are.
 func (c *Ceilings) Held() time.Duration {
-	h := c.snapshot.Load().hold
-	switch {
-	case h.floor == nil:
-		return 0
-	case h.drift:
-		return c.keepAny()
+	s, keep := c.snapshot.Load(), c.keepAny()
+	if s.hold.drift {
+		return keep
 	}
-	return max(0, c.keepAny()-(c.o.Now()-h.until))
+	left := time.Duration(0)
+	for _, h := range []hold{s.hold, s.inherited} {
+		if h.floor != nil {
+			left = max(left, keep-(c.o.Now()-h.until))
+		}
+	}
+	return left
 }
 
 // Bound is this region's part in the bound of a limit of a policy, which may have the units of an override; false: it has none.
@@ -220,7 +236,7 @@ func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Du
 		return b, false
 	}
 	keep := c.keep(policy, l)
-	b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep))
+	b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep), c.heldShare(&s.inherited, units, now, keep))
 	if c.o.Store == nil {
 		return b, true
 	}

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type RegionState interface {
 	Snapshot() *state.Snapshot
 	See(regions []string)
 	Settle(of *state.Snapshot)
+	Agree(of *state.Snapshot)
 }
 
 // ManagerOptions are what NewManager needs; State, Recover, Processes and OnEvent are optional.
@@ -59,6 +61,9 @@ type Manager struct {
 	viewer  *Viewer     // Run's own, like all below
 	inForce *limitIndex // that the viewer has
 	bounds  string      // the state.Topology whose bounds the viewer has
+	// inherits: the bounds are of before this process, and all regions had agreed by then. So they need not agree again, and
+	// the wait goes on where it was.
+	inherits bool
 }
 
 // NewManager returns a Manager that has refreshed the view once, with no process known.
@@ -118,8 +123,9 @@ func (m *Manager) Refresh() {
 		stored = m.o.State.Snapshot()
 		in.Unread = !stored.Read
 		if stored.Text != m.bounds {
-			m.bounds, in.Bounds = stored.Text, stored.Bounds
+			m.bounds, in.Bounds = stored.Text, m.unagreed(stored)
 		}
+		m.o.Ceilings.inherit(m.inherits, stored, in.Now)
 	}
 	m.processes.add(in.Now, m.count(in))
 	m.setView(m.viewer.Observe(in))
@@ -127,10 +133,31 @@ func (m *Manager) Refresh() {
 	if stored != nil {
 		m.o.State.See(m.viewer.view.sees)
 		// While a restart would have to know what was in force, the store keeps it.
-		if stored.Topology.Floor != nil && m.o.Ceilings.snapshot.Load().hold.floor == nil && !m.viewer.configs.drift() && slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights) {
-			m.o.State.Settle(stored)
+		same := slices.Equal(stored.Topology.Weights, m.inForce.topology.Weights)
+		if same && stored.Topology.Floor != nil && !m.viewer.configs.drift() {
+			if m.o.Ceilings.Held() == 0 {
+				m.o.State.Settle(stored)
+			} else if !stored.Agreed {
+				m.o.State.Agree(stored)
+			}
 		}
 	}
+}
+
+// unagreed is the bounds of a topology that is new to us, as far as all regions have to agree on it yet.
+func (m *Manager) unagreed(of *state.Snapshot) region.Floor {
+	own := m.o.Ceilings.hold.floor
+	switch {
+	case of.Bounds == nil || !of.Agreed:
+		m.inherits = false
+		return of.Bounds
+	case m.inherits || own != nil && maps.Equal(own, own.Min(of.Bounds)): // we wait for that already
+	case own == nil && !m.viewer.configs.drift():
+		m.inherits = true
+	default:
+		return of.Bounds
+	}
+	return nil
 }
 
 // count is how many processes of our region there are now, ours included. Two runs of

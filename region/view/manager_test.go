@@ -192,11 +192,15 @@ func TestProcessesAreRememberedForTenMinutes(t *testing.T) {
 }
 
 // fixedState is a region's store, which may not have been read yet.
-type fixedState struct{ of state.Snapshot }
+type fixedState struct {
+	of              state.Snapshot
+	agreed, settled bool // it was called
+}
 
 func (s *fixedState) Snapshot() *state.Snapshot { return &s.of }
 func (*fixedState) See([]string)                {}
-func (*fixedState) Settle(*state.Snapshot)      {}
+func (s *fixedState) Settle(*state.Snapshot)    { s.settled = true }
+func (s *fixedState) Agree(*state.Snapshot)     { s.agreed = true }
 
 // Joining lasts until the store was read.
 func TestJoiningWaitsForTheStore(t *testing.T) {
