@@ -100,12 +100,17 @@ func (o *Override) InForce(nowUS int64) bool {
 	return o != nil && !o.Deleted && (o.ExpiresUS == 0 || nowUS < o.ExpiresUS)
 }
 
+// EndedUS is when the override was deleted or expires, µs since 1970; 0 is never.
+func (o *Override) EndedUS() int64 {
+	if o.Deleted {
+		return o.Version.WallUS
+	}
+	return o.ExpiresUS
+}
+
 // Forgotten reports whether the override need not be kept any more.
 func (o *Override) Forgotten(nowUS int64) bool {
-	ended := o.ExpiresUS
-	if o.Deleted {
-		ended = o.Version.WallUS
-	}
+	ended := o.EndedUS()
 	return ended > 0 && nowUS-ended > OverrideKept.Microseconds()
 }
 

@@ -19,8 +19,8 @@ type mute struct{ *regionStore }
 
 func (s mute) announce(context.Context, string) error { return errors.New("away") }
 
-// TestSentAgain: an edit that was kept and whose answer failed is in force once it was sent again, wherever that arrives, and in the
-// siblings soon.
+// TestSentAgain: an edit that was kept and whose answer failed is in force once it was sent again, wherever that arrives,
+// and in the siblings soon.
 func TestSentAgain(t *testing.T) {
 	for _, again := range []string{"the same process", "a sibling"} {
 		s := newStore()
@@ -50,7 +50,8 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// TestSlowRedisIsLoaded: each question to Redis has its time, and not all of a slice together: a slow Redis with many is read once.
+// TestSlowRedisIsLoaded: each question to Redis has its time, and not all of a slice together: a slow Redis with many is
+// read too.
 func TestSlowRedisIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages = 2_000_000 / sliceCount / scanStep
@@ -137,7 +138,8 @@ func TestNeverTheSame(t *testing.T) {
 		f.o.Region = fmt.Sprint("r", i)
 		f.loaded.Store(true)
 		f.Connect(Peers{
-			Self: quota.Process{Region: f.o.Region, Boot: int64(i + 1)}, Regions: func() []string { return nil }, Live: func() []quota.Process { return nil },
+			Self: quota.Process{Region: f.o.Region, Boot: int64(i + 1)}, Regions: func() []string { return nil },
+			Live: func() []quota.Process { return nil },
 			Send: func(payload []byte) bool {
 				queue = append(queue, sent{i, 1 - i, payload})
 				if bytes.HasPrefix(payload, []byte("o ")) {
@@ -193,5 +195,71 @@ func TestNeverTheSame(t *testing.T) {
 	}
 	if missed.Len() > 0 {
 		t.Errorf("not there two seconds after the edit was lost:\n%s", missed.String())
+	}
+}
+
+// TestLogIsCalm: a Redis that fails now and then, and a flood of versions of a holder of the key, do not fill the log.
+func TestLogIsCalm(t *testing.T) {
+	s := newStore()
+	now, scans := time.UnixMicro(nowUS), &failing{regionStore: s}
+	p := alone(t, s, nowUS)
+	var log bytes.Buffer
+	p.o.Logger, p.o.Now = slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now }
+	p.keeper, p.shared = scans, scans
+	const minutes = 10
+	for end := now.Add(minutes * time.Minute); now.Before(end); now = now.Add(followEvery) {
+		p.step(t.Context())
+	}
+	if lines := strings.Count(log.String(), "from redis"); lines == 0 || lines > 12*minutes {
+		t.Errorf("%d lines in %d minutes about a Redis of which some questions fail", lines, minutes)
+	}
+	log.Reset()
+	for i := range 5000 {
+		o := *invented(0)
+		o.Version.WallUS += int64(i)
+		if err := p.mergeOne(t.Context(), "us", &o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines := strings.Count(log.String(), "at the same time"); lines < 500 || lines > 1001 {
+		t.Errorf("%d lines of 5000 invented edits", lines)
+	}
+}
+
+// TestForgottenOnOneSide: a region that has forgotten what another one is about to is not different from it: each of many that end asks
+// for nothing. What has not ended for so long, or is forgotten in the course of the day, still comes to a region without it.
+func TestForgottenOnOneSide(t *testing.T) {
+	day, kept := 24*time.Hour, quota.OverrideKept
+	one, two := alone(t, newStore(), nowUS), alone(t, newStore(), nowUS)
+	add := func(f *follower, tenant string, ended time.Duration, counter int64) *quota.Override {
+		o := l(tenant, 7)
+		o.Version = quota.OverrideVersion{Counter: counter, WallUS: nowUS - (2 * kept).Microseconds(), Region: "us"}
+		if ended != 0 {
+			o.ExpiresUS = nowUS - ended.Microseconds()
+		}
+		f.table.fold(&o)
+		return &o
+	}
+	same := func() bool { return one.table.digests(nowUS) == two.table.digests(nowUS) }
+	for _, ended := range []time.Duration{kept + time.Second, kept + day, kept + 5*time.Minute} {
+		if o := add(one, "a", ended, 1); !same() {
+			t.Errorf("what has ended %v ago and is forgotten by the other makes them different", ended)
+		} else {
+			one.table.forget(o)
+		}
+	}
+	add(one, "b", 0, 1)
+	add(two, "b", kept-time.Minute, 2)
+	if same() {
+		t.Error("a region with an older version that goes on is not different")
+	}
+	add(one, "b", kept-time.Minute, 2)
+	add(one, "c", kept-day-time.Second, 1)
+	if same() {
+		t.Error("what has ended lately does not make them different")
+	}
+	add(two, "c", kept-day-time.Second, 1)
+	if !same() {
+		t.Error("they hold the same and are different")
 	}
 }

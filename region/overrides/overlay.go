@@ -45,6 +45,7 @@ type Overlay struct {
 	asks   atomic.Int64 // tenants put into asked
 	failed atomic.Int64 // when reading one failed last, ns by Now; 0: never
 	faults *loglimit.Rate
+	double *loglimit.Rate // edits on both sides of a cut: of each there is a line, of a flood there are some
 	away   loglimit.Fault
 	noRoom *instruments.Counter
 
@@ -67,13 +68,15 @@ const (
 	// it reads at the same time.
 	scanTime    = 20 * time.Millisecond
 	scansAtOnce = 2
+	// backAfter is for how long reading has to succeed until it is logged that it does: a slow Redis fails now and then.
+	backAfter = 10 * time.Second
 	// readTimeout bounds one question to Redis. A slice of many takes several, and a slow Redis is read all the same.
 	readTimeout = time.Second
 )
 
 // New returns an Overlay that knows no override yet; Run reads them.
 func New(o Options) (*Overlay, error) {
-	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute)}
+	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute), double: loglimit.NewRate(1000, time.Second)}
 	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
 	v.inbox, v.waits.all = make(chan received, maxInbox), map[*editWaits]struct{}{}
 	if o.Eval != nil {
@@ -272,6 +275,7 @@ type follower struct {
 	slice   int   // the next to be read
 	left    int   // of those that have to be read soon
 	scanned time.Time
+	awayAt  time.Time // when reading failed last
 
 	advertised, askedAt time.Time // when r was published, and d, last
 
@@ -301,10 +305,13 @@ func (f *follower) step(ctx context.Context) (wait time.Duration) {
 	}
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && f.away.Ends():
+	case err != nil:
+		f.awayAt = now
+		if f.away.Begins() {
+			f.o.Logger.Warn("overrides cannot be read from redis: those that are known stay in force", "error", err)
+		}
+	case now.Sub(f.awayAt) >= backAfter && f.away.Ends():
 		f.o.Logger.Info("overrides are read from redis again")
-	case err != nil && f.away.Begins():
-		f.o.Logger.Warn("overrides cannot be read from redis: those that are known stay in force", "error", err)
 	}
 	if err == nil && f.left > 0 {
 		return 0

@@ -338,8 +338,8 @@ func (f *follower) takes(from quota.Process, a *arrival, kept string, changed *b
 		a.err = errNewer
 		return false
 	case order < 0 && known.InForce(f.o.TimeUS()) && known.Version.Counter >= a.Version.Counter:
-		f.o.Logger.Warn("two regions edited one override at the same time: the larger version holds", "tenant", a.Tenant,
-			"version", a.Version.String(), "region", from.Region, "instead_of", known.Version.String(), "lost", known.Describe())
+		f.double.Warn(f.o.Logger, f.o.Now(), "", "two regions edited one override at the same time: the larger version holds",
+			"tenant", a.Tenant, "version", a.Version.String(), "region", from.Region, "instead_of", known.Version.String(), "lost", known.Describe())
 	}
 	return !holds(kept, a.Override)
 }
@@ -363,13 +363,13 @@ func (f *follower) advertise() {
 		return
 	}
 	f.advertised = now
-	digests := f.table.digests()
+	digests := f.table.digests(f.o.TimeUS())
 	f.peers.Send(fmt.Appendf(nil, "r %x\n", root(&digests)))
 }
 
 // ask asks another process, whose root is given, for what it has that we lack.
 func (f *follower) ask(from quota.Process, theirs string) {
-	now, digests, every := f.o.Now(), f.table.digests(), rootEvery
+	now, digests, every := f.o.Now(), f.table.digests(f.o.TimeUS()), rootEvery
 	if f.table.full(false) { // it may stay different
 		every = fullEvery
 	}
@@ -423,7 +423,7 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 	if now := f.o.Now(); now.Sub(f.budgetAt) >= rootEvery {
 		f.budget, f.budgetAt = answerBytes, now
 	}
-	digests := f.table.digests()
+	digests := f.table.digests(f.o.TimeUS())
 	var b bytes.Buffer
 	send := func() {
 		if b.Len() > 0 {

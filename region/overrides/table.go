@@ -67,8 +67,26 @@ type tableSlice struct {
 	all map[uint64]string // packed, by xxhash of the tenant
 	// same has those of tenants whose hash another one has, by tenant: somebody may choose ids so.
 	same map[string]string
-	// digest is the exclusive or of the hashes of all versions.
+	// digest is the exclusive or of the hashes of the versions that never end, and ends those of the others, by the day of their end.
 	digest uint64
+	ends   map[int64]uint64
+}
+
+const dayUS = 24 * 3600 * 1_000_000
+
+// note adds a version to the digests, or takes it away again.
+func (s *tableSlice) note(o *quota.Override) {
+	ended, hash := o.EndedUS(), versionHash(o)
+	if ended == 0 {
+		s.digest ^= hash
+		return
+	}
+	if s.ends == nil {
+		s.ends = map[int64]uint64{}
+	}
+	if s.ends[ended/dayUS] ^= hash; s.ends[ended/dayUS] == 0 {
+		delete(s.ends, ended/dayUS)
+	}
 }
 
 // find returns where a tenant's is, and what.
@@ -211,12 +229,12 @@ func (t *table) fold(o *quota.Override) bool {
 		if o.Version.Compare(before.Version) <= 0 {
 			return false
 		}
-		s.digest ^= versionHash(before)
+		s.note(before)
 	} else {
 		t.size.Add(1)
 		t.bytes.Add(entryBytes)
 	}
-	s.digest ^= versionHash(o)
+	s.note(o)
 	packed := t.pack(o)
 	t.bytes.Add(int64(len(packed) - len(known)))
 	s.put(packed)
@@ -229,7 +247,7 @@ func (t *table) forget(o *quota.Override) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.find(o.Tenant); ok && t.unpack(known).Version == o.Version {
-		s.digest ^= versionHash(o)
+		s.note(o)
 		s.drop(o.Tenant)
 		t.size.Add(-1)
 		t.bytes.Add(-entryBytes - int64(len(known)))
@@ -252,12 +270,18 @@ func (t *table) of(slice int) []*quota.Override {
 	return all
 }
 
-// digests are those of all slices: of tables that hold the same they are the same.
-func (t *table) digests() (all [sliceCount]uint64) {
+// digests are those of all slices at a TIME: of tables that hold the same they are the same, and also while one has forgotten what the
+// other one is about to. So they are without those that are forgotten in the course of this day.
+func (t *table) digests(nowUS int64) (all [sliceCount]uint64) {
 	for i := range t.slices {
 		s := &t.slices[i]
 		s.mu.RLock()
 		all[i] = s.digest
+		for day, digest := range s.ends {
+			if nowUS-day*dayUS < quota.OverrideKept.Microseconds() {
+				all[i] ^= digest
+			}
+		}
 		s.mu.RUnlock()
 	}
 	return all
