@@ -1,12 +1,9 @@
 package daemon
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/regiond/regiond/test/meshtest"
 )
 
 // backup keeps what a region's Redis has of tenants, for restore.
@@ -44,39 +41,57 @@ func (s *nodeRegion) backup() (restore func()) {
 	}
 }
 
+// monthOf60 is the policies of the worlds below.
+const monthOf60 = "policies:\n  - name: standard\n    limits: [{name: monthly, units: 60, calendar: month, scope: global}]\n" +
+	"tenants:\n  default: {policy: standard}\n"
+
+// spend is how many of n units a region's first process admits. It lets the others know.
+func (s *nodeRegion) spend(n int) (admitted int) {
+	for range n {
+		if s.one().ask(1).Allowed {
+			admitted++
+		}
+	}
+	time.Sleep(2 * time.Second)
+	return admitted
+}
+
 // TestWorldCalendarReplicaBehind: after a failover to a replica that lacks the last units of a period, what the region has
 // admitted counts once: neither are those units admitted again, nor is the rest of the period lost to the tenant.
 func TestWorldCalendarReplicaBehind(t *testing.T) {
 	t.Parallel()
-	const units = 60
-	policies := fmt.Sprintf("policies:\n  - name: standard\n"+
-		"    limits: [{name: monthly, units: %d, calendar: month, scope: global}]\n"+
-		"tenants:\n  default: {policy: standard}\n", units)
-	onRedises(t, policies, func(w *world) {
+	onRedises(t, monthOf60, func(w *world) {
 		w.startAll()
-		w.bus.SetAll(meshtest.Link{Latency: oneWay}, "eu-west", "us-east", "ap-south")
 		eu, us := w.regions[0], w.regions[1]
-		admitted := 0
-		ask := func(s *nodeRegion, n int) {
-			for range n {
-				if s.one().ask(1).Allowed {
-					admitted++
-				}
-			}
-			time.Sleep(2 * time.Second)
-		}
-		ask(eu, 30)
+		admitted := eu.spend(30)
 		restore := eu.backup()
-		ask(eu, 2)
+		admitted += eu.spend(2)
 		restore()
-		ask(eu, 3)
-		if admitted != 35 {
+		if admitted += eu.spend(3); admitted != 35 {
 			t.Errorf("after the failover %d of 60 are admitted, want 35", admitted)
 		}
-		ask(us, 60)
-		ask(eu, 60)
-		if admitted != units {
-			t.Errorf("%d of %d units of the month were admitted", admitted, units)
+		if admitted += us.spend(60) + eu.spend(60); admitted != 60 {
+			t.Errorf("%d of 60 units of the month were admitted", admitted)
+		}
+	})
+}
+
+// TestWorldCalendarInMemory: regions that keep usage in memory, and start anew after a while without traffic, have learned from the
+// others what they had used of the month.
+func TestWorldCalendarInMemory(t *testing.T) {
+	t.Parallel()
+	inWorld(t, monthOf60, func(w *world) {
+		w.startAll()
+		admitted := w.regions[0].spend(30) + w.regions[1].spend(10)
+		time.Sleep(10 * time.Minute)
+		for _, s := range w.regions[:2] {
+			s.one().kill()
+			s.start("one").awaitReady()
+			w.await("all see all", time.Minute, w.global)
+			admitted += s.spend(15)
+		}
+		if admitted != 60 {
+			t.Errorf("%d of 60 units of the month were admitted", admitted)
 		}
 	})
 }
