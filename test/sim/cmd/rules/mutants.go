@@ -77,7 +77,7 @@ func mutants() []mutant {
 		{name: "a reservation outlasts a loan that came after it", file: bookFile, test: "./test/sim TestReservationsUnderShorterLoans", from: "l.Until > now && l.Until+l.MaxTTL >= until", to: "l.Until > now"},
 		{name: "what is held is lent and returned", file: memoryFile, from: "	b.Holds = u.keys[0].open(u.now)\n", to: ""},
 		{name: "what is held is admitted again", file: holdsFile, from: "k.keyState.judge(l, from, ceiling-k.held(), k.sum)\n	if", to: "k.keyState.judge(l, from, ceiling, k.sum)\n	if"},
-		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
+		{name: "a larger share holds at once", file: ceilingsFile, from: "b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep), c.heldShare(&s.inherited, units, now, keep))", to: "b.Share = region.FloorOf(c.limits.Load().topology.Weights).Share(c.o.Self.Region, units)"},
 		{name: "a larger share holds once all confirmed it", file: ceilingsFile, from: "if h.floor == nil || now-h.until >= keep {", to: "if h.floor == nil || now > h.until {"},
 		{name: "the override that arrives last wins", file: overlayFile, test: converges, from: "if o.Version.Compare(before.Version) <= 0 {", to: "if o.Version.Compare(before.Version) == 0 {"},
 		{name: "an emptied Redis is not given its overrides again", file: "region/overrides/overlay.go", test: converges, from: "case !holds(text, o):", to: "case text != \"\" && !holds(text, o):"},
