@@ -282,7 +282,7 @@ type follower struct {
 	budget   int // bytes of answers that are left since budgetAt
 	budgetAt time.Time
 	answered place // where the last answer ended
-	agains   map[answered]again
+	rests    map[answered]again
 }
 
 // step does what is due, and returns after which time to call it again.

@@ -327,7 +327,7 @@ func (f *follower) takes(from quota.Process, a *arrival, kept string, changed *b
 	case known == nil && !f.loaded.Load(): // how many there are is not known
 		a.err = errLoading
 		return false
-	case order != 0 && f.table.full(known != nil) && !(known != nil && f.table.shrinks(known, a.Override)):
+	case order != 0 && f.table.full(known != nil) && (known == nil || !f.table.shrinks(known, a.Override)):
 		a.err = errFull
 		return false
 	case f.table.fold(a.Override):
@@ -405,17 +405,17 @@ type again struct {
 // due reports whether an answer may be published now. It was in vain if the same is asked for again: it was lost, or others cannot take
 // it in, such as a version that is far ahead of their clock or of another release. So it comes again, but ever less often.
 func (f *follower) due(a answered) bool {
-	last, ok := f.agains[a]
+	last, ok := f.rests[a]
 	return !ok || !f.o.Now().Before(last.at)
 }
 
 // published takes note of an answer.
 func (f *follower) published(a answered) {
-	if len(f.agains) >= maxAgains || f.agains == nil {
-		f.agains = map[answered]again{}
+	if len(f.rests) >= maxAgains || f.rests == nil {
+		f.rests = map[answered]again{}
 	}
-	rest := max(rootEvery/2, min(2*f.agains[a].rest, againMost))
-	f.agains[a] = again{f.o.Now().Add(rest), rest}
+	rest := max(rootEvery/2, min(2*f.rests[a].rest, againMost))
+	f.rests[a] = again{f.o.Now().Add(rest), rest}
 }
 
 // answer publishes what slices hold whose digest is another one, as far as answerBytes allow, beginning where the last answer ended.
