@@ -45,7 +45,7 @@ func (p *pending) add(q *query, nowUS int64) (added, room bool) {
 		return false, false
 	}
 	kept := *q
-	kept.hold.nowUS = nowUS
+	kept.hold.nowUS, kept.ceilings = nowUS, slices.Clone(q.ceilings) // whoever settles still reads its own
 	p.byID[q.call.Hold.ID] = &kept
 	signal.Send(p.added)
 	return true, true
@@ -113,9 +113,9 @@ func (l *Limiter) settleSome(ctx context.Context) bool {
 	calls, verdicts := make([]store.Call, len(some)), make([]store.Verdict, len(some))
 	for i, q := range some {
 		q.call.Ceilings = slices.Clone(q.call.Ceilings) // those of before may still be read
-		q.call.Known = nil
+		q.call.Known, q.call.Periods = nil, nil
 		q.takeCeilings()
-		q.call.Periods = nil                                                   // it is charged under any ceiling, in whatever period counts
+		q.call.Periods = nil                                                   // it is charged in whatever period counts
 		q.call.Hold.GoneUS = q.hold.ticket.goneUS + l.localUS() - q.hold.nowUS // it is not late because it has waited
 		calls[i] = q.call
 	}
