@@ -39,17 +39,22 @@ func awayRig(t *testing.T, mode quota.FailMode, then func(t *testing.T, r *rig, 
 		a := &absent{Store: memstore.New(memstore.Options{})}
 		meter, reader := readMeter(t)
 		r := storeRig(t, a, onePolicy(p), meter, reader, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer r.start(t)()
 		then(t, r, a)
 	})
+}
+
+// start runs the limiter until stop.
+func (r *rig) start(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func (a *absent) away(reason quota.Reason) { a.reason.Store(uint32(reason)) }
@@ -236,15 +241,7 @@ func TestSettleIsChargedInWhateverPeriodCounts(t *testing.T) {
 		a := &absent{Store: memstore.New(memstore.Options{})}
 		meter, reader := readMeter(t)
 		r := storeRig(t, a, c, meter, reader, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		defer r.start(t)()
 		d := r.reserve(t, "acme", 500)
 		a.away(quota.ReasonRedisDown)
 		if s := r.settle(t, d, 300); !s.Settlement.Pending {

@@ -99,7 +99,7 @@ type State struct {
 	gap       int64 // by TIME, µs, before our first turn nobody watched the clock for so long; 0: that is in agreedUS
 	agreedUS  int64 // the least AgreedUS of a topology that was agreed before our first turn
 
-	inputs sync.Mutex // guards sees and settled
+	inputs sync.Mutex // guards sees, settle and agree
 	sees   []string
 	settle string // text of the topology that every process has; "" for none
 	agree  string // likewise, while shares of before may still count
@@ -195,22 +195,17 @@ func (s *State) See(regions []string) {
 
 // Settle notes that every process of every region has the topology of a snapshot: earlier
 // ones bound no share any more.
-func (s *State) Settle(of *Snapshot) {
-	s.inputs.Lock()
-	changed := s.settle != of.Text
-	s.settle = of.Text
-	s.inputs.Unlock()
-	if changed {
-		signal.Send(s.turns)
-	}
-}
+func (s *State) Settle(of *Snapshot) { s.input(&s.settle, of.Text) }
 
 // Agree notes that every process of every region has the topology of a snapshot, while what was used under earlier ones may
 // still count.
-func (s *State) Agree(of *Snapshot) {
+func (s *State) Agree(of *Snapshot) { s.input(&s.agree, of.Text) }
+
+// input sets an input that is guarded by inputs, and has a turn taken soon if it is another one.
+func (s *State) input(to *string, text string) {
 	s.inputs.Lock()
-	changed := s.agree != of.Text
-	s.agree = of.Text
+	changed := *to != text
+	*to = text
 	s.inputs.Unlock()
 	if changed {
 		signal.Send(s.turns)
