@@ -4,7 +4,6 @@
 GOFUMPT_VERSION     := v0.12.0
 STATICCHECK_VERSION := v0.8.2
 GOLANGCI_VERSION    := v2.15.0
-GREMLINS_VERSION    := v0.6.0
 NFPM_VERSION        := v2.45.2
 CYCLONEDX_VERSION   := v1.10.0
 ACTIONLINT_VERSION  := v1.7.12
@@ -13,7 +12,6 @@ TOOLS       := $(CURDIR)/.tools
 GOFUMPT     := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
-GREMLINS    := $(TOOLS)/gremlins-$(GREMLINS_VERSION)
 NFPM        := $(TOOLS)/nfpm-$(NFPM_VERSION)
 CYCLONEDX   := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)
 ACTIONLINT  := $(TOOLS)/actionlint-$(ACTIONLINT_VERSION)
@@ -106,9 +104,9 @@ screenshot: ## take docs/page.png and page-dark.png, the pictures of the page; n
 	scripts/test-deps
 	SCREENSHOT=$(CURDIR)/docs go test -C test/foreign -count=1 -run 'TestScreenshot$$' -v .
 
-mutants: $(GREMLINS) ## change the code in small ways and count what no test notices, for half an hour; ARGS="-seed 7 -only quota -for 3m"
+mutants: ## change the code in small ways and count what no test notices, for half an hour; ARGS="-seed 7 -only quota -for 3m"
 	scripts/test-deps
-	go run ./test/mutants -gremlins $(GREMLINS) $(ARGS)
+	go run ./test/mutants $(ARGS)
 
 check: tools $(ACTIONLINT) ## format, vet, lint, import rules, tidy go.mod, THIRD_PARTY.md, workflows
 	@out=$$($(GOFUMPT) -l .) && test -z "$$out" || { echo "not formatted (make fmt):"; echo "$$out"; exit 1; }
@@ -150,9 +148,8 @@ sim: ## run the corpus of simulated worlds, then random ones or from SIMFROM on,
 	$(if $(SEED),,go test -count=1 -timeout 15m -run '$(FEW)' ./test/loansim)
 	go run ./test/sim/cmd/sim -time $(SIMTIME) $(if $(SIMFROM),-from $(SIMFROM)) $(if $(SEED),-seed $(SEED))
 
-sim-strict: ## play worlds of limits with a bound, HOURS=10000 region-hours on this commit; goes on where it was interrupted
-	mkdir -p bin
-	go run ./test/sim/cmd/sim -lasts 10m -hours $(HOURS) -kept bin/sim-strict-$(VERSION).txt
+sim-strict: ## play HOURS=10000 region-hours of limits with a bound; after an interruption go on with SIMFROM, its first seed and the worlds that it ran
+	go run ./test/sim/cmd/sim -strict -lasts 10m -hours $(HOURS) -from $(or $(SIMFROM),1)
 
 accuracy: ## measure how exact global limits are and write docs/accuracy.md's figures, in about half an hour
 	go run ./test/sim/cmd/accuracy -docs docs
@@ -174,9 +171,6 @@ $(STATICCHECK):
 $(GOLANGCI):
 	scripts/install-tool $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
-$(GREMLINS):
-	scripts/install-tool $@ github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION)
-
 $(NFPM):
 	scripts/install-tool $@ github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 
@@ -195,7 +189,7 @@ compose-keys: ## make the secrets of docker-compose.multi.yml in deploy/secrets,
 compose-images: ## pull the images of docker-compose.multi.yml, or build stand-ins where no registry answers
 	scripts/compose-images
 
-compose-test: compose-images ## three regions in containers: one limit, a cut, a heal; needs a Docker engine
+compose-test: compose-images ## three regions in containers: one limit, networks, rights; needs a Docker engine
 	go test -tags compose -count=1 -timeout 20m -v ./test/compose
 
 compose-clean: ## remove stand-ins, regiond's images, and what an interrupted compose-test left

@@ -36,10 +36,8 @@ func (o *Options) setDefaults() {
 
 // Reading is the server's time at the moment of the call.
 type Reading struct {
-	NowUS       int64         // estimated TIME, µs since the epoch
-	Uncertainty time.Duration // error bound of NowUS, either way
-	Drift       Drift         // as last measured
-	Age         time.Duration // since the last sample
+	Estimate
+	NowUS int64 // estimated TIME, µs since the epoch
 	// Valid is false before the first sample: nothing else in the reading is set then. It stays true while Redis is
 	// unreachable; Age and Uncertainty grow.
 	Valid bool
@@ -108,7 +106,7 @@ func (c *Clock) reading() Reading {
 	if !known {
 		return Reading{}
 	}
-	return Reading{NowUS: (now + e.Offset).Microseconds(), Uncertainty: e.Uncertainty, Drift: e.Drift, Age: e.Age, Valid: true}
+	return Reading{Estimate: e, NowUS: (now + e.Offset).Microseconds(), Valid: true}
 }
 
 // Watch says that data of this epoch are in force from now on; 0 for none. The next step of the clock ends that.

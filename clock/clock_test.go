@@ -1,44 +1,22 @@
 package clock_test
 
 import (
-	"context"
 	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/test/capture"
 )
 
-// logLines are what was logged, without time.
-type logLines struct {
-	mu    sync.Mutex
-	lines strings.Builder
-}
-
-func (j *logLines) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.lines.Write(p)
-}
-
-// take returns what was logged since the last take.
-func (j *logLines) take() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	defer j.lines.Reset()
-	return j.lines.String()
-}
-
-func (j *logLines) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{
+// logger logs without time.
+func logger(to *capture.Log) *slog.Logger {
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
@@ -48,72 +26,47 @@ func (j *logLines) logger() *slog.Logger {
 	}))
 }
 
-// newRegistry returns a registry, and a provider whose meters it shows.
-func newRegistry(t *testing.T) (*prometheus.Registry, *metric.MeterProvider) {
+// gauges are those that are shown, by name and region.
+func gauges(t *testing.T, reader *metric.ManualReader) map[string]float64 {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
-	if err != nil {
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	provider := metric.NewMeterProvider(metric.WithReader(exporter))
-	t.Cleanup(func() {
-		if err := provider.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	return registry, provider
-}
-
-// wantScrape checks what Prometheus would scrape of this package, comments left out.
-func wantScrape(t *testing.T, registry *prometheus.Registry, when, want string) {
-	t.Helper()
-	recorder := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
-	var lines strings.Builder
-	for line := range strings.Lines(recorder.Body.String()) {
-		if strings.HasPrefix(line, "regiond_") {
-			lines.WriteString(line)
+	values := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok {
+				for _, p := range gauge.DataPoints {
+					region, _ := p.Attributes.Value("region")
+					values[strings.TrimSpace(m.Name+" "+region.AsString())] = p.Value
+				}
+			}
 		}
 	}
-	if got := lines.String(); got != want {
-		t.Errorf("%s, /metrics has\n%s\nwant\n%s", when, got, want)
-	}
-}
-
-func wantLog(t *testing.T, log *logLines, want string) {
-	t.Helper()
-	if got := log.take(); got != want {
-		t.Errorf("log is\n%s\nwant\n%s", got, want)
-	}
+	return values
 }
 
 // A reading is the estimate of all samples. Steps are logged and counted; gauges begin with the first sample.
 func TestReading(t *testing.T) {
-	registry, provider := newRegistry(t)
-	log, now := &logLines{}, time.Duration(0)
+	reader := metric.NewManualReader()
+	log, now := &capture.Log{}, time.Duration(0)
 	c, err := clock.New(clock.Options{
-		Now: func() time.Duration { return now }, Logger: log.logger(), Meter: provider.Meter("clock"),
+		Now: func() time.Duration { return now }, Logger: logger(log), Meter: metric.NewMeterProvider(metric.WithReader(reader)).Meter("clock"),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Reading(); got != (clock.Reading{}) {
-		t.Errorf("before the first sample: %+v, want nothing", got)
+	if got, shown := c.Reading(), gauges(t, reader); got != (clock.Reading{}) || len(shown) > 0 {
+		t.Errorf("before the first sample: %+v and %v, want nothing", got, shown)
 	}
-	wantScrape(t, registry, "before the first sample", "regiond_clock_steps_total 0\n")
 	for _, row := range []struct {
 		pass, ahead time.Duration
-		want        clock.Reading
-		step        time.Duration
+		shows, step time.Duration
 	}{
-		{0, 0, clock.Reading{NowUS: epochUS + 500, Uncertainty: 501 * us, Valid: true}, 0},
-		{s - ms, 0, clock.Reading{NowUS: epochUS + s.Microseconds() + 500, Uncertainty: 501 * us, Valid: true}, 0},
-		{
-			s - ms, -time.Hour,
-			clock.Reading{NowUS: epochUS + (2*s - time.Hour).Microseconds() + 500, Uncertainty: 501 * us, Valid: true},
-			-time.Hour + 3024*us,
-		},
+		{0, 0, 0, 0},
+		{s - ms, 0, s, 0},
+		{s - ms, -time.Hour, 2*s - time.Hour, -time.Hour + 3024*us},
 	} {
 		now += row.pass
 		sent := now
@@ -122,55 +75,22 @@ func TestReading(t *testing.T) {
 			t.Errorf("at %v: a step of %v (%v), want %v", now, step, err, row.step)
 		}
 		got := c.Reading()
-		late := got.NowUS - row.want.NowUS
-		if late < 0 || late > 1011 || got.Uncertainty > row.want.Uncertainty+10*us || !got.Valid || got.Age != 0 {
-			t.Errorf("at %v: %+v, want about %+v", now, got, row.want)
+		late := got.NowUS - epochUS - row.shows.Microseconds() - 500
+		if late < 0 || late > 1011 || got.Uncertainty > 511*us || !got.Valid || got.Age != 0 {
+			t.Errorf("at %v: %+v, want about %v", now, got, row.shows)
 		}
 	}
-	if got := log.take(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="redis clock stepped" step=-59m59.99`) {
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="redis clock stepped" step=-59m59.99`) {
 		t.Errorf("the log is %s", got)
 	}
 	now += 1000 * s
 	if got := c.Reading(); !got.Valid || got.Age != 1000*s || got.Uncertainty < 500*ms {
 		t.Errorf("long after a sample: %+v", got)
+	} else if shown := gauges(t, reader); shown["regiond.clock.uncertainty"] != got.Uncertainty.Seconds() || len(shown) != 3 {
+		t.Errorf("long after a sample the gauges are %v", shown)
 	}
 	if _, err := c.Observe(now, -1); err == nil {
 		t.Error("a TIME before 1970 is taken")
-	}
-}
-
-func TestMetrics(t *testing.T) {
-	registry, provider := newRegistry(t)
-	now := time.Duration(0)
-	c, err := clock.New(clock.Options{Now: func() time.Duration { return now }, Meter: provider.Meter("clock")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 70 { // Redis gains 100 µs a second
-		if _, err := c.Observe(now, epochUS+now.Microseconds()+now.Microseconds()/10_000); err != nil {
-			t.Fatal(err)
-		}
-		now += s
-	}
-	now -= s
-	scraped := func() string {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, f := range families {
-			if strings.HasPrefix(f.GetName(), "regiond_") {
-				names = append(names, f.GetName())
-			}
-		}
-		return strings.Join(names, " ")
-	}
-	if got := scraped(); got != "regiond_clock_drift_ratio regiond_clock_offset_seconds regiond_clock_steps_total regiond_clock_uncertainty_seconds" {
-		t.Errorf("shown are %s", got)
-	}
-	if got := c.Reading().Drift.PPM; got != 100 {
-		t.Errorf("a drift of %v ppm, want 100", got)
 	}
 }
 

@@ -181,12 +181,12 @@ func (e *Estimator) Observe(s Sample) (step time.Duration, err error) {
 		if !e.doubted.known {
 			e.doubted, e.former = was, r
 		}
-		e.trend, e.measured = trend{}, false
+		e.trend, e.measured = nil, false
 		if slewed := was.after(s.Received, within(maxSlewPPM)); sampled.beyond(slewed).Abs() > StepThreshold {
 			step = e.stepped(s.Received, sampled, e.former)
 		}
 	}
-	e.trend.add(point{at: s.Received, offset: sampled.middle(), within: sampled.halfWidth()})
+	e.trend = e.trend.with(point{at: s.Received, offset: sampled.middle(), within: sampled.halfWidth()})
 	drift, ok := e.trend.slope()
 	if !ok {
 		return step, nil
@@ -240,36 +240,28 @@ func (e *Estimator) At(now time.Duration) (Estimate, bool) {
 // one a second, in which 100 µs of error amount to a few ppm.
 const trendLength = 64
 
-// trend is a ring of the last samples' offsets.
-type trend struct {
-	points [trendLength]point
-	next   int // where the next one goes
-	length int
-}
+// trend is the last samples' offsets, the newest last.
+type trend []point
 
 type point struct {
 	at, offset time.Duration
 	within     time.Duration // error bound of offset; > 0
 }
 
-func (t *trend) add(p point) {
-	t.points[t.next] = p
-	t.next = (t.next + 1) % trendLength
-	t.length = min(t.length+1, trendLength)
-}
+func (t trend) with(p point) trend { return append(t[max(0, len(t)+1-trendLength):], p) }
 
 // slope is the line of least squares through the points, each weighted by 1/error², so that a slow sample hardly counts.
 // Its slope is a mean of the rates between them, but for what the points' errors tilt it by. It is false while that could be
 // half of MaxDriftPPM.
-func (t *trend) slope() (Drift, bool) {
-	if t.length < 2 {
+func (t trend) slope() (Drift, bool) {
+	if len(t) < 2 {
 		return Drift{}, false
 	}
 	// Offsets are about 2⁶⁰ ns; float64 holds their differences, not themselves.
-	origin := t.points[0]
+	origin := t[0]
 	var weights, x, y float64
 	each := func(f func(w, x, y, e float64)) {
-		for _, p := range t.points[:t.length] {
+		for _, p := range t {
 			e := float64(p.within)
 			f(1/(e*e), float64(p.at-origin.at), float64(p.offset-origin.offset), e)
 		}

@@ -16,59 +16,78 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// serveNATS serves nats.conf as the container of eu-west does, on free ports of this host.
-func serveNATS(t *testing.T) *server.Server {
-	t.Helper()
-	dir := t.TempDir()
-	text, err := os.ReadFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string]string{
-		"etc/nats/nats.conf":       string(text),
-		"run/secrets/nats-gateway": `gateway_password: "gateway-secret"`,
-		"run/secrets/nats-user":    `nats_password: "eu-secret"`,
-	} {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+// natsFiles are the files that are shipped for NATS, read as the server of eu-west reads them.
+var natsFiles = map[string]func(t *testing.T) *server.Options{
+	"nats.conf": func(t *testing.T) *server.Options {
+		dir := t.TempDir()
+		text, err := os.ReadFile("nats.conf")
+		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, file, content)
-	}
-	for name, value := range map[string]string{
-		"REGION": "eu-west", "CLIENT_HOST": "127.0.0.1", "GATEWAY_ADVERTISE": "127.0.0.1:7222",
-		"USAGE": meshsync.SubjectUsage + "eu-west", "HEARTBEAT": meshsync.SubjectHeartbeat + "eu-west",
-		"SNAPSHOT": meshsync.SubjectSnapshot + "eu-west", "LOAN": meshsync.SubjectLoan + "eu-west.*",
-		"RESET": meshsync.SubjectReset + "eu-west",
-		"TOP":   meshsync.SubjectTop + "eu-west",
-	} {
+		for name, content := range map[string]string{
+			"etc/nats/nats.conf":       string(text),
+			"run/secrets/nats-gateway": `gateway_password: "gateway-secret"`,
+			"run/secrets/nats-user":    `nats_password: "eu-secret"`,
+		} {
+			file := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, file, content)
+		}
+		return natsOptions(t, filepath.Join(dir, "etc/nats/nats.conf"), map[string]string{
+			"REGION": "eu-west", "CLIENT_HOST": "127.0.0.1", "GATEWAY_ADVERTISE": "127.0.0.1:7222",
+			"USAGE": meshsync.SubjectUsage + "eu-west", "HEARTBEAT": meshsync.SubjectHeartbeat + "eu-west",
+			"SNAPSHOT": meshsync.SubjectSnapshot + "eu-west", "LOAN": meshsync.SubjectLoan + "eu-west.*",
+			"RESET": meshsync.SubjectReset + "eu-west", "TOP": meshsync.SubjectTop + "eu-west",
+		})
+	},
+	"../examples/nats/nats.conf": func(t *testing.T) *server.Options {
+		const other = "nats://gateway:gateway-secret@127.0.0.1:1"
+		return natsOptions(t, "../examples/nats/nats.conf", map[string]string{
+			"NATS_PASSWORD": "eu-secret", "GATEWAY_PASSWORD": "gateway-secret", "US_EAST_GATEWAY": other, "AP_SOUTH_GATEWAY": other,
+		})
+	},
+}
+
+func natsOptions(t *testing.T, file string, environment map[string]string) *server.Options {
+	t.Helper()
+	for name, value := range environment {
 		t.Setenv(name, value)
 	}
-	o, err := server.ProcessConfigFile(filepath.Join(dir, "etc/nats/nats.conf"))
+	o, err := server.ProcessConfigFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Port, o.HTTPPort, o.Gateway = server.RANDOM_PORT, 0, server.GatewayOpts{}
-	o.NoLog, o.NoSigs = true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
+	return o
+}
+
+// eachNATS runs a test against a server of each file, on free ports of this host and without its gateways.
+func eachNATS(t *testing.T, test func(t *testing.T, url string)) {
+	for file, read := range natsFiles {
+		t.Run(file, func(t *testing.T) {
+			o := read(t)
+			o.Host, o.Port, o.HTTPPort, o.Gateway, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, server.GatewayOpts{}, true, true
+			s, err := server.NewServer(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+			defer s.WaitForShutdown()
+			defer s.Shutdown()
+			if !s.ReadyForConnections(10 * time.Second) {
+				t.Fatal("the server does not listen")
+			}
+			test(t, s.ClientURL())
+		})
 	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not listen")
-	}
-	return s
 }
 
 // TestNATSRefusesNeighbours: whoever reaches a region's NATS and does not have the password
 // of that region's user is refused.
-func TestNATSRefusesNeighbours(t *testing.T) {
-	s := serveNATS(t)
+func TestNATSRefusesNeighbours(t *testing.T) { eachNATS(t, refusesNeighbours) }
+
+func refusesNeighbours(t *testing.T, url string) {
 	for name, option := range map[string]nats.Option{
 		"no password":                   nats.Name("neighbour"),
 		"the user and no password":      nats.UserInfo("eu-west", ""),
@@ -78,7 +97,7 @@ func TestNATSRefusesNeighbours(t *testing.T) {
 		"the password of gateways":      nats.UserInfo("eu-west", "gateway-secret"),
 		"the placeholder as the secret": nats.UserInfo("eu-west", "$nats_password"),
 	} {
-		c, err := nats.Connect(s.ClientURL(), option)
+		c, err := nats.Connect(url, option)
 		if !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("a client with %s: %v, want a refusal", name, err)
 		}
@@ -90,9 +109,11 @@ func TestNATSRefusesNeighbours(t *testing.T) {
 
 // TestNATSUserIsOneRegion: eu-west's user subscribes to what its regiond needs, publishes
 // under its own name, and is refused every subject under another region's.
-func TestNATSUserIsOneRegion(t *testing.T) {
+func TestNATSUserIsOneRegion(t *testing.T) { eachNATS(t, userIsOneRegion) }
+
+func userIsOneRegion(t *testing.T, url string) {
 	refused := make(chan error, 10)
-	c, err := nats.Connect(serveNATS(t).ClientURL(), nats.UserInfo("eu-west", "eu-secret"),
+	c, err := nats.Connect(url, nats.UserInfo("eu-west", "eu-secret"),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	if err != nil {
 		t.Fatal(err)

@@ -15,10 +15,12 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
 )
@@ -227,23 +229,8 @@ func tooMany() message {
 	return answerOf(&httpapi.ForwardedAnswer{Response: httpapi.Response{Status: http.StatusTooManyRequests}})
 }
 
-// units are the windows that Envoy has a word for.
-var units = map[time.Duration]string{
-	time.Second: "SECOND", time.Minute: "MINUTE", time.Hour: "HOUR", 24 * time.Hour: "DAY", 30 * 24 * time.Hour: "MONTH",
-}
-
-// unitOf is that of a limit, "" where Envoy has none. It has none for a week.
-func unitOf(l *quota.Limit) string {
-	switch {
-	case l.Calendar == nil:
-		return units[l.Window]
-	case l.Calendar.Unit == quota.CalendarWeek:
-		return ""
-	}
-	return strings.ToUpper(l.Calendar.Unit.String())
-}
-
-// whyForwarded appends why, and total_limit in the form in which Envoy's rate limit filter takes a limit from metadata.
+// whyForwarded appends why, and total_limit in the form in which Envoy's rate limit filter takes a limit from metadata, where it has
+// a word for the unit. It has none for a week.
 func (s *Server) whyForwarded(m *message, a *httpapi.ForwardedAnswer) {
 	d, limit := a.Decision, new(quota.Limit)
 	if i := d.Headline(); i >= 0 {
@@ -251,9 +238,9 @@ func (s *Server) whyForwarded(m *message, a *httpapi.ForwardedAnswer) {
 	}
 	at := m.begin(checkMetadata)
 	s.why(m, d, d.Policy, limit.Name, a.Trace)
-	if unit := unitOf(limit); unit != "" {
+	if in := rls.RuleOf(limit); in.Multiplier == 1 && in.Unit > 0 && in.Unit != int32(ratelimit.RateLimitResponse_RateLimit_WEEK) {
 		m.value("total_limit", structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"requests_per_unit": structpb.NewNumberValue(float64(limit.Units)), "unit": structpb.NewStringValue(unit),
+			"requests_per_unit": structpb.NewNumberValue(float64(limit.Units)), "unit": structpb.NewStringValue(ratelimit.RateLimitResponse_RateLimit_Unit(in.Unit).String()),
 		}}))
 	}
 	m.end(at)

@@ -28,7 +28,6 @@ import (
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
@@ -59,35 +58,27 @@ forward_auth:
 // newID gives all decisions without a trace one id.
 func newID() quota.DecisionID { return quota.DecisionID{0xab, 15: 0xcd} }
 
-// dataHandler is that of a data listener of its own, whose clock stands.
-func dataHandler(t interface {
+// failer is a test of package testing or of rapid.
+type failer interface {
 	Helper()
-	Fatal(...any)
-}, access access.Access,
-) (*httpapi.Handler, *limiter.Limiter) {
-	t.Helper()
-	return handlerOf(t, forwardTopology, access)
+	Fatal(args ...any)
 }
 
-func handlerOf(t interface {
-	Helper()
-	Fatal(...any)
-}, topology string, access access.Access,
-) (*httpapi.Handler, *limiter.Limiter) {
+// dataHandler is that of a data listener of its own, whose clock stands.
+func dataHandler(t failer, topology string, access access.Access) (*httpapi.Handler, *limiter.Limiter) {
 	t.Helper()
 	top, _, err := region.Parse("topology.yaml", []byte(topology))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return 1_800_000_000_000_000 }}), Logger: slog.New(slog.DiscardHandler),
-		Now:    func() time.Time { return time.UnixMicro(1_800_000_000_000_000) },
-		Config: limiter.Config{Region: "local", Policies: top.Policies, Default: top.Tenants.Default, Dimensions: []string{"ip", "user", "route"}, MaxUnknown: 1000, MaxValues: 1000},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := &httpapi.Settings{ForwardAuth: top.ForwardAuth, Access: access}
+	l := inMemory(t, func() int64 { return 1_800_000_000_000_000 }, limiter.Config{
+		Policies: top.Policies, Default: top.Tenants.Default, Dimensions: []string{"ip", "user", "route"},
+	}, nil)
+	return handlerOf(t, l, &httpapi.Settings{ForwardAuth: top.ForwardAuth, Access: access}), l
+}
+
+func handlerOf(t failer, l *limiter.Limiter, settings *httpapi.Settings) *httpapi.Handler {
+	t.Helper()
 	h, err := httpapi.NewData(httpapi.Options{
 		Limiter: l, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{}, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
 		Settings: func() *httpapi.Settings { return settings },
@@ -95,41 +86,23 @@ func handlerOf(t interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h, l
+	return h
 }
 
 // authorizer answers checks without a connection.
-func authorizer(t interface {
-	Helper()
-	Fatal(...any)
-}, access access.Access,
-) *grpcapi.Server {
+func authorizer(t failer, topology string, access access.Access, meter metric.Meter) *grpcapi.Server {
 	t.Helper()
-	return meteredAuthorizer(t, access, noop.Meter{})
-}
-
-func meteredAuthorizer(t interface {
-	Helper()
-	Fatal(...any)
-}, access access.Access, meter metric.Meter,
-) *grpcapi.Server {
-	t.Helper()
-	h, l := dataHandler(t, access)
+	h, l := dataHandler(t, topology, access)
 	return serverOf(t, h, l, meter)
 }
 
-// authorizerOf is an authorizer under another topology.
-func authorizerOf(t *testing.T, topology string) *grpcapi.Server {
+// authorizerOf is an authorizer that everybody may call.
+func authorizerOf(t failer, topology string) *grpcapi.Server {
 	t.Helper()
-	h, l := handlerOf(t, topology, access.Access{})
-	return serverOf(t, h, l, noop.Meter{})
+	return authorizer(t, topology, access.Access{}, noop.Meter{})
 }
 
-func serverOf(t interface {
-	Helper()
-	Fatal(...any)
-}, h *httpapi.Handler, l *limiter.Limiter, meter metric.Meter,
-) *grpcapi.Server {
+func serverOf(t failer, h *httpapi.Handler, l *limiter.Limiter, meter metric.Meter) *grpcapi.Server {
 	t.Helper()
 	s, err := grpcapi.New(grpcapi.Options{
 		Limiter: l, Authorize: h, Region: "local", Logger: slog.New(slog.DiscardHandler), Meter: meter,
@@ -154,6 +127,22 @@ func checkOf(method, path string, header http.Header, said map[string]string) *a
 		Request:           &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: method, Path: path, Headers: sent}},
 		ContextExtensions: said,
 	}}
+}
+
+// claiming has the gateway's metadata say something in namespace jwt.
+func claiming(t failer, r *auth.CheckRequest, claims map[string]any) *auth.CheckRequest {
+	t.Helper()
+	own, err := structpb.NewStruct(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"jwt": own}}
+	return r
+}
+
+// policyOf is the policy that decided, as the metadata say.
+func policyOf(a *auth.CheckResponse) string {
+	return a.GetDynamicMetadata().GetFields()["policy"].GetStringValue()
 }
 
 // outcome is what the client of a gateway gets.
@@ -214,7 +203,7 @@ func TestWhatEnvoyTakes(t *testing.T) {
 	for name, header := range map[string]http.Header{
 		"one field": {"X-Tenant": {"acme"}, "Cookie": {strings.Repeat("a", most)}}, "many fields": many,
 	} {
-		s := authorizer(t, access.Access{})
+		s := authorizerOf(t, forwardTopology)
 		if got, _ := overGRPC(t.Context(), t, s, checkOf("GET", "/x", header, nil)); got.status != http.StatusOK {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -229,8 +218,8 @@ func TestWhatEnvoyTakes(t *testing.T) {
 func TestAsForwardAuth(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		h, _ := dataHandler(t, access.Access{})
-		s := authorizer(t, access.Access{})
+		h, _ := dataHandler(t, forwardTopology, access.Access{})
+		s := authorizerOf(t, forwardTopology)
 		for i := range 10 {
 			method := rapid.SampledFrom([]string{"GET", "POST", "post", "HEAD", "PO ST", ""}).Draw(t, "method")
 			path := rapid.SampledFrom([]string{"/", "/login", "/LOGIN", "/x/../login", "/lo%67in", "/assets/a.js", "/assets/..%2flogin", "/a?b=/login", "/login;v=1", "/%zz", "/a\\b"}).Draw(t, "path")
@@ -270,10 +259,6 @@ func TestAsForwardAuth(t *testing.T) {
 // TestWhatAGatewaySays: context_extensions, and what they find elsewhere, win over the request's headers.
 func TestWhatAGatewaySays(t *testing.T) {
 	t.Parallel()
-	claims, err := structpb.NewStruct(map[string]any{"payload": map[string]any{"sub": "claimed", "n": 7.0, "list": []any{"a"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, row := range map[string]struct {
 		said   map[string]string
 		header http.Header
@@ -284,14 +269,14 @@ func TestWhatAGatewaySays(t *testing.T) {
 		"tenant":            {map[string]string{"tenant": "acme"}, nil, "200 all 6 5 MINUTE"},
 		"tenant wins":       {map[string]string{"tenant": "acme"}, http.Header{"X-Tenant": {"a,b"}}, "200 all 6 5 MINUTE"},
 		"an odd tenant":     {map[string]string{"tenant": "a b"}, nil, "403"},
-		"claim":             {map[string]string{"tenant_from": "envoy.filters.http.jwt_authn/payload/sub"}, nil, "200 all 6 5 MINUTE"},
-		"a number":          {map[string]string{"tenant": "a", "policy": "metered", "dim.user_from": "envoy.filters.http.jwt_authn/payload/n"}, nil, "200 user 3 2"},
-		"no claim":          {map[string]string{"tenant_from": "envoy.filters.http.jwt_authn/payload/other"}, nil, "403"},
+		"claim":             {map[string]string{"tenant_from": "jwt/payload/sub"}, nil, "200 all 6 5 MINUTE"},
+		"a number":          {map[string]string{"tenant": "a", "policy": "metered", "dim.user_from": "jwt/payload/n"}, nil, "200 user 3 2"},
+		"no claim":          {map[string]string{"tenant_from": "jwt/payload/other"}, nil, "403"},
 		"no claim, header":  {map[string]string{"tenant_from": "none/x"}, http.Header{"X-Tenant": {"acme"}}, "403"},
 		"no user, header":   {map[string]string{"tenant": "a", "policy": "metered", "dim.user_from": "none/x"}, http.Header{"X-User": {"a b"}}, "200 user 3 2"},
 		"no claim, default": {map[string]string{"tenant": "a", "tenant_from": "none/x", "policy": "gold", "policy_from": "none/x"}, nil, "200 all 100 99 MINUTE"},
 		"no cost there":     {map[string]string{"tenant": "a", "cost_from": "none/x"}, nil, "200 all 6 5 MINUTE"},
-		"no text":           {map[string]string{"tenant_from": "envoy.filters.http.jwt_authn/payload/list"}, nil, "403"},
+		"no text":           {map[string]string{"tenant_from": "jwt/payload/list"}, nil, "403"},
 		"no place":          {map[string]string{"tenant_from": "x"}, nil, "403"},
 		"from a header":     {map[string]string{"tenant": "a", "policy_from": "header/X-Plan"}, http.Header{"X-Plan": {"gold"}}, "200 all 100 99 MINUTE"},
 		"an unknown plan":   {map[string]string{"tenant": "a", "policy_from": "header/X-Plan"}, http.Header{"X-Plan": {"silver"}}, "200 all 6 5 MINUTE"},
@@ -318,8 +303,8 @@ func TestWhatAGatewaySays(t *testing.T) {
 		if path := row.said["PATH"]; path != "" {
 			r.Attributes.Request.Http.Path = path
 		}
-		r.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.filters.http.jwt_authn": claims}}
-		got, a := overGRPC(t.Context(), t, authorizer(t, access.Access{}), r)
+		claiming(t, r, map[string]any{"payload": map[string]any{"sub": "claimed", "n": 7.0, "list": []any{"a"}}})
+		got, a := overGRPC(t.Context(), t, authorizerOf(t, forwardTopology), r)
 		text := fmt.Sprint(got.status)
 		if m := a.GetDynamicMetadata().GetFields(); got.status == 200 && m != nil {
 			total := m["total_limit"].GetStructValue().GetFields()
@@ -349,58 +334,37 @@ func TestWhatAGatewaySays(t *testing.T) {
 	}
 }
 
-// TestPolicyFromMetadata: policy_from of forward_auth finds the policy in the gateway's metadata and nowhere else, and what the
-// gateway's configuration says of the policy wins over it.
+// TestPolicyFromMetadata: policy_from of forward_auth finds the policy in the gateway's metadata, or in a header, and nowhere else.
+// What the gateway's configuration says of the policy wins over it. Where that says where the policy is, the header does not stand in
+// for one that is not there: this gateway need not overwrite that header, and a client could forge it.
 func TestPolicyFromMetadata(t *testing.T) {
 	t.Parallel()
-	const place = "envoy.filters.http.jwt_authn/payload/plan"
+	const metadata, header = "{metadata: jwt/payload/plan}", "{header: X-Plan}" // which is always gold
 	for name, row := range map[string]struct {
+		from string
 		plan any
 		said map[string]string
 		want string // "" for a refusal
 	}{
-		"gold":       {"gold", nil, "gold"},
-		"another":    {"silver", nil, "standard"},
-		"no plan":    {nil, nil, "standard"},
-		"odd text":   {"a b", nil, "standard"},
-		"no text":    {[]any{"gold"}, nil, ""},
-		"said":       {"gold", map[string]string{"policy": "metered"}, "metered"},
-		"elsewhere":  {"metered", map[string]string{"policy_from": "header/x-plan"}, "gold"},
-		"not there":  {"metered", map[string]string{"policy_from": "header/x-none"}, "metered"},
-		"the tenant": {"gold", map[string]string{"tenant": "b"}, "gold"},
-	} {
-		claims, err := structpb.NewStruct(map[string]any{"payload": map[string]any{"plan": row.plan}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}, "X-User": {"u"}, "X-Plan": {"gold"}}, row.said)
-		r.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.filters.http.jwt_authn": claims}}
-		s := authorizerOf(t, strings.Replace(forwardTopology, "  tenant: {header: X-Tenant}", "  tenant: {header: X-Tenant}\n  policy_from: {metadata: "+place+"}", 1))
-		got, a := overGRPC(t.Context(), t, s, r)
-		if policy := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != row.want || (got.status == 200) != (row.want != "") {
-			t.Errorf("%s: %d under policy %q, want %q", name, got.status, policy, row.want)
-		}
-	}
-}
-
-// TestPolicyFromElsewhere: where the gateway's configuration says where the policy is, the header of policy_from does not stand in for
-// one that is not there: this gateway need not overwrite that header, and a client could forge it.
-func TestPolicyFromElsewhere(t *testing.T) {
-	t.Parallel()
-	s := authorizerOf(t, strings.Replace(forwardTopology, "  tenant: {header: X-Tenant}", "  tenant: {header: X-Tenant}\n  policy_from: {header: X-Plan}", 1))
-	for name, row := range map[string]struct {
-		said map[string]string
-		want string
-	}{
-		"the header": {nil, "gold"},
-		"not there":  {map[string]string{"policy_from": "envoy.filters.http.jwt_authn/payload/plan"}, "standard"},
-		"another":    {map[string]string{"policy_from": "header/X-None"}, "standard"},
-		"a default":  {map[string]string{"policy_from": "header/X-None", "policy": "metered"}, "metered"},
+		"gold":                     {metadata, "gold", nil, "gold"},
+		"another":                  {metadata, "silver", nil, "standard"},
+		"no plan":                  {metadata, nil, nil, "standard"},
+		"odd text":                 {metadata, "a b", nil, "standard"},
+		"no text":                  {metadata, []any{"gold"}, nil, ""},
+		"said":                     {metadata, "gold", map[string]string{"policy": "metered"}, "metered"},
+		"elsewhere":                {metadata, "metered", map[string]string{"policy_from": "header/x-plan"}, "gold"},
+		"not there":                {metadata, "metered", map[string]string{"policy_from": "header/x-none"}, "metered"},
+		"the tenant":               {metadata, "gold", map[string]string{"tenant": "b"}, "gold"},
+		"the header":               {header, nil, nil, "gold"},
+		"the header, not there":    {header, nil, map[string]string{"policy_from": "jwt/payload/plan"}, "standard"},
+		"another header":           {header, nil, map[string]string{"policy_from": "header/X-None"}, "standard"},
+		"another header, defaults": {header, nil, map[string]string{"policy_from": "header/X-None", "policy": "metered"}, "metered"},
 	} {
 		r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}, "X-User": {"u"}, "X-Plan": {"gold"}}, row.said)
-		got, a := overGRPC(t.Context(), t, s, r)
-		if policy := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); policy != row.want || got.status != 200 {
-			t.Errorf("%s: %d under policy %q, want %q", name, got.status, policy, row.want)
+		claiming(t, r, map[string]any{"payload": map[string]any{"plan": row.plan}})
+		s := authorizerOf(t, strings.Replace(forwardTopology, "{header: X-Tenant}", "{header: X-Tenant}\n  policy_from: "+row.from, 1))
+		if got, a := overGRPC(t.Context(), t, s, r); policyOf(a) != row.want || (got.status == 200) != (row.want != "") {
+			t.Errorf("%s: %d under policy %q, want %q", name, got.status, policyOf(a), row.want)
 		}
 	}
 }
@@ -409,7 +373,7 @@ func TestPolicyFromElsewhere(t *testing.T) {
 func TestDenialOverGRPC(t *testing.T) {
 	t.Parallel()
 	reader := sdk.NewManualReader()
-	s := meteredAuthorizer(t, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
+	s := authorizer(t, forwardTopology, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
 	r := checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil)
 	for range 6 {
 		if got, _ := overGRPC(t.Context(), t, s, r); got.status != 200 {
@@ -460,7 +424,7 @@ func TestGatewayMustShowItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := authorizer(t, access.Access{Tokens: tokens})
+	s := authorizer(t, forwardTopology, access.Access{Tokens: tokens}, noop.Meter{})
 	client := http.Header{"X-Tenant": {"acme"}, "X-Regiond-Token": {"password"}, "Authorization": {"Bearer password"}}
 	for shown, want := range map[string]int{"": 403, "x-regiond-token password": 200, "authorization Bearer password": 200, "x-regiond-token other": 403, "authorization Basic password": 403} {
 		ctx := t.Context()

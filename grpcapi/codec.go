@@ -30,12 +30,12 @@ const (
 	chunk = 4 << 10
 )
 
-// method returns the unary method of that name, which reads messages of at most so many bytes. answer gets errTooLarge
+// unary returns the unary method of that name, which reads messages of at most so many bytes. answer gets errTooLarge
 // where one is larger, or what is wrong with it.
 //
 // It is a stream to grpc, so that messages are read here: to what it does not like, grpc answers with an error, and with
 // that Envoy lets a request pass.
-func method[T any, M interface {
+func unary[T any, M interface {
 	*T
 	proto.Message
 }](name string, most int, answer func(ctx context.Context, r M, err error) (message, error),

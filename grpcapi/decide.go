@@ -24,7 +24,6 @@ type verdict struct {
 	refused bool
 	apart   bool // the cells that are charged when admitted are of several tenants
 	ignored bool // a limit that came with the request did not count
-	unasked bool // too much is under way: it passes, and nothing is charged
 	mode    quota.Mode
 	basis   quota.Basis
 	reason  quota.Reason

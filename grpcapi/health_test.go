@@ -11,17 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestHealth(t *testing.T) {
-	w := serve(t, basics, nil)
-	for _, service := range []string{"", "ratelimit"} {
-		got, err := grpc_health_v1.NewHealthClient(w.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
-		if err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			t.Errorf("%q: %v %v", service, got, err)
-		}
-	}
-}
-
-// TestHealthWatch: each change is sent, and a watch does not hold up the end of the server.
+// TestHealthWatch: health is that of a check, each change is sent, and a watch does not hold up the end of the server.
 func TestHealthWatch(t *testing.T) {
 	w := serve(t, basics, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -33,7 +23,7 @@ func TestHealthWatch(t *testing.T) {
 		}
 		return s
 	}
-	s := watch("")
+	s := watch("ratelimit")
 	expect := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if got, err := s.Recv(); err != nil || got.GetStatus() != want {
@@ -41,6 +31,9 @@ func TestHealthWatch(t *testing.T) {
 		}
 	}
 	expect(grpc_health_v1.HealthCheckResponse_SERVING)
+	if got, err := grpc_health_v1.NewHealthClient(w.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("%v %v", got, err)
+	}
 	w.unready.Store(true)
 	expect(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	w.unready.Store(false)

@@ -30,39 +30,25 @@ func (s *Server) kuadrant() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().Get(0).FullName()), Metadata: file.Path(),
 		Streams: []grpc.StreamDesc{
-			method("CheckRateLimit", MaxBytes, s.look), method("Report", MaxBytes, s.report),
-			method("Reserve", MaxBytes, s.reserve), method("Commit", MaxBytes, s.commit),
+			ofKuadrant(s, methodLook, access.Check, (*call).look), ofKuadrant(s, methodReport, access.Report, (*call).report),
+			ofKuadrant(s, methodReserve, access.Check, (*call).reserve), ofKuadrant(s, methodCommit, access.Report, (*call).commit),
 		},
 	}
 }
 
-func (s *Server) look(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (message, error) {
-	return described(ctx, s, methodLook, access.Check, r, unread, (*call).look)
-}
-
-func (s *Server) report(ctx context.Context, r *ratelimit.RateLimitRequest, unread error) (message, error) {
-	return described(ctx, s, methodReport, access.Report, r, unread, (*call).report)
-}
-
-func (s *Server) reserve(ctx context.Context, r *pb.ReserveRequest, unread error) (message, error) {
-	return described(ctx, s, methodReserve, access.Check, r, unread, (*call).reserve)
-}
-
-func (s *Server) commit(ctx context.Context, r *pb.CommitRequest, unread error) (message, error) {
-	return described(ctx, s, methodCommit, access.Report, r, unread, (*call).commit)
+// ofKuadrant is a method of the service.
+func ofKuadrant[T any, R interface {
+	*T
+	request
+}](s *Server, method string, scope access.Scope, then func(*call, *access.Token, R) (message, error)) grpc.StreamDesc {
+	return unary(method[strings.LastIndexByte(method, '/')+1:], MaxBytes, func(ctx context.Context, r R, unread error) (message, error) {
+		return described(ctx, s, method, scope, r, unread, then)
+	})
 }
 
 // look answers CheckRateLimit.
 func (c *call) look(caller *access.Token, r *ratelimit.RateLimitRequest) (message, error) {
-	d := c.settings.Domains[r.GetDomain()]
-	v, reason, err := c.decided(d, caller, r, pricing{looks: true})
-	switch {
-	case err != nil:
-		return nil, err
-	case reason != "":
-		return c.refuse(r.GetDomain(), reason)
-	}
-	return c.answer(d, r, v), nil
+	return c.priced(c.settings.Domains[r.GetDomain()], caller, r, pricing{looks: true})
 }
 
 // report answers Report. It is not refused, so its answer names no limit.
@@ -82,9 +68,6 @@ func (c *call) charge(caller *access.Token, r request, p pricing) error {
 	case reason != "":
 		_, err := c.refuse(r.GetDomain(), reason)
 		return err
-	}
-	if v.unasked { // to let it pass would not charge it
-		return status.Errorf(codes.Unavailable, "nothing was charged: %v", v.reason)
 	}
 	for i := range v.cells {
 		own := &v.cells[i]
@@ -109,13 +92,12 @@ func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, err
 		return nil, status.Error(codes.InvalidArgument, "ttl must be at least 0s")
 	}
 	d := c.settings.Domains[r.GetDomain()]
-	open, reason := c.crowded(d, r)
-	if reason != "" {
+	if reason := c.unasked(d, r); reason != "" {
 		return c.refuse(r.GetDomain(), reason)
 	}
 	a := make(message, 0, room)
 	a.number(reserveCode, uint64(ok))
-	if open || d == nil {
+	if d == nil {
 		return a, nil
 	}
 	h, err := c.holding(d, caller, r)
@@ -172,7 +154,7 @@ func (c *call) commit(caller *access.Token, r *pb.CommitRequest) (message, error
 	default:
 		return a, c.charge(caller, r, pricing{hits: r.GetActualAmount(), alone: true})
 	}
-	if _, reason := c.crowded(d, r); reason == reasonBounds {
+	if reason := c.unasked(d, r); reason == reasonBounds {
 		return c.refuse(r.GetDomain(), reason)
 	}
 	h, err := c.holding(d, caller, r)

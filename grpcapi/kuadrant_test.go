@@ -3,10 +3,9 @@ package grpcapi_test
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"log/slog"
 	"math"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/regiond/regiond/grpcapi"
 	pb "github.com/regiond/regiond/grpcapi/internal/kuadrantpb"
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
@@ -52,7 +52,7 @@ func (w *world) onRedis(t *testing.T, srv *redisserver.Server) {
 	seal := limiter.NewSeal()
 	seal.Share([]byte("of all processes"))
 	w.limiter, err = limiter.New(limiter.Options{Store: s, Seal: seal, Logger: slog.New(slog.DiscardHandler), Config: limiter.Config{
-		Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1000, MaxValues: 1000,
+		Region: "local", Domains: w.domains(), MaxUnknown: 1000, MaxValues: 1000,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +103,39 @@ func (w *world) commit(t *testing.T, id string, actual uint64, ds ...*common.Rat
 	return a.GetReservationReleased()
 }
 
+// report charges hits whatever is left.
+func (w *world) report(t *testing.T, hits uint32, ds ...*common.RateLimitDescriptor) {
+	t.Helper()
+	a := &ratelimit.RateLimitResponse{}
+	err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds, HitsAddend: hits}, a)
+	if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OK {
+		t.Errorf("%v %v", a, err)
+	}
+}
+
+// fails has a call of Kuadrant's service end with an error.
+func (w *world) fails(t *testing.T, want codes.Code, in proto.Message) {
+	t.Helper()
+	method, out := "Reserve", proto.Message(&pb.ReserveResponse{})
+	switch in.(type) {
+	case *pb.CommitRequest:
+		method, out = "Commit", &pb.CommitResponse{}
+	case *ratelimit.RateLimitRequest:
+		method, out = "Report", &ratelimit.RateLimitResponse{}
+	}
+	if err := w.kuadrant(t, method, in, out); status.Code(err) != want {
+		t.Errorf("%s of %.200v: %v, want %v", method, in, err, want)
+	}
+}
+
+// fewPlaces leaves room for one tenant and one value of each dimension.
+func (w *world) fewPlaces(t *testing.T) {
+	t.Helper()
+	if err := w.limiter.Configure(limiter.Config{Region: "local", Domains: w.domains(), MaxUnknown: 1, MaxValues: 1}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // left checks how much a look finds left of descriptors.
 func (w *world) left(t *testing.T, want string, ds ...*common.RateLimitDescriptor) {
 	t.Helper()
@@ -118,7 +151,7 @@ func (w *world) left(t *testing.T, want string, ds ...*common.RateLimitDescripto
 // TestReserveHoldsUntilCommit: what is held nobody else gets, under all limits; what was used stays charged, the rest is free.
 func TestReserveHoldsUntilCommit(t *testing.T) {
 	onBoth(t, tokens, reserving, func(t *testing.T, w *world) {
-		both := []*common.RateLimitDescriptor{descriptor("user=a"), descriptor("team=x"), descriptor("free=x"), descriptor("unknown=x")}
+		both := ds("user=a", "team=x", "free=x", "unknown=x")
 		a := w.reserve(t, 400, both...)
 		if a.GetCode() != ratelimit.RateLimitResponse_OK || a.GetReservationId() == "" {
 			t.Fatalf("%v", a)
@@ -152,78 +185,59 @@ func TestReserveClamps(t *testing.T) {
 	})
 }
 
-// TestReservationsRace: of many at once those pass that fit.
-func TestReservationsRace(t *testing.T) {
-	onBoth(t, tokens, reserving, func(t *testing.T, w *world) {
-		answers, all := make([]*pb.ReserveResponse, 32), sync.WaitGroup{}
-		for i := range answers {
-			all.Go(func() { answers[i] = w.reserve(t, 100, descriptor("user=a")) })
-		}
-		all.Wait()
-		held := 0
-		for _, a := range answers {
-			if a.GetReservationId() != "" {
-				held++
-			}
-		}
-		if held != 10 {
-			t.Errorf("%d hold 100 of 1000", held)
-		}
-	})
-}
-
-// TestReservationExpires: what is never committed is free after its time. What is committed later is charged, until nothing is
-// known of it any more.
+// TestReservationExpires: what is never committed is free after its time, a millisecond at least. What is committed later is charged,
+// until nothing is known of it any more.
 func TestReservationExpires(t *testing.T) {
-	w := serve(t, tokens, reserving)
-	user := descriptor("user=a")
-	id := func(ttl *durationpb.Duration) string {
+	w, user := serve(t, tokens, reserving), ds("user=a")
+	id := func(ttl time.Duration) string {
 		t.Helper()
 		a := &pb.ReserveResponse{}
-		if err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{
-			Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, Amount: 400, Ttl: ttl,
-		}, a); err != nil {
+		if err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Amount: 400, Ttl: durationpb.New(ttl)}, a); err != nil {
 			t.Fatal(err)
 		}
 		return a.GetReservationId()
 	}
-	short, long := id(durationpb.New(time.Second)), id(durationpb.New(time.Hour))
+	for _, ttl := range []time.Duration{1, 999_999} {
+		id(ttl)
+		w.nowUS += 999
+		w.left(t, "ok: ok/600", user...)
+		w.nowUS++
+		w.left(t, "ok: ok/1000", user...)
+	}
+	short, long := id(time.Second), id(time.Hour)
 	w.nowUS += time.Second.Microseconds()
-	w.left(t, "ok: ok/600", user)
-	if w.commit(t, short, 300, user) {
+	w.left(t, "ok: ok/600", user...)
+	if w.commit(t, short, 300, user...) {
 		t.Error("what has expired is released")
 	}
-	w.left(t, "ok: ok/300", user)
+	w.left(t, "ok: ok/300", user...)
 	w.nowUS += (2 * time.Minute).Microseconds() // max_ttl, and the charge has aged
-	w.left(t, "ok: ok/1000", user)
+	w.left(t, "ok: ok/1000", user...)
 	w.nowUS += (13 * time.Minute).Microseconds()
-	r := &pb.CommitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, ReservationId: long, ActualAmount: 300}
-	if err := w.kuadrant(t, "Commit", r, &pb.CommitResponse{}); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("%v", err)
-	}
-	w.left(t, "ok: ok/1000", user)
+	w.fails(t, codes.FailedPrecondition, &pb.CommitRequest{Domain: "edge", Descriptors: user, ReservationId: long, ActualAmount: 300})
+	w.left(t, "ok: ok/1000", user...)
 }
 
-// TestReserveOfNothing: a look, and descriptors without a limit, hold nothing; a limit of 0 refuses.
+// TestReserveOfNothing: a look, and descriptors without a limit, hold nothing; a limit of 0 refuses, and so do too many descriptors.
 func TestReserveOfNothing(t *testing.T) {
 	w := serve(t, tokens, reserving)
 	for _, row := range []struct {
+		domain string
 		amount uint64
 		ds     []*common.RateLimitDescriptor
 		want   ratelimit.RateLimitResponse_Code
 	}{
-		{0, []*common.RateLimitDescriptor{descriptor("user=a")}, ratelimit.RateLimitResponse_OK},
-		{5, []*common.RateLimitDescriptor{descriptor("free=a"), descriptor("unknown=a")}, ratelimit.RateLimitResponse_OK},
-		{5, []*common.RateLimitDescriptor{descriptor("user=a"), descriptor("none=a")}, ratelimit.RateLimitResponse_OVER_LIMIT},
+		{"edge", 0, ds("user=a"), ratelimit.RateLimitResponse_OK},
+		{"edge", 5, ds("free=a", "unknown=a"), ratelimit.RateLimitResponse_OK},
+		{"elsewhere", 5, ds("user=a"), ratelimit.RateLimitResponse_OK},
+		{"edge", 5, ds("user=a", "none=a"), ratelimit.RateLimitResponse_OVER_LIMIT},
+		{"edge", 5, slices.Repeat(ds("user=a"), grpcapi.MaxDescriptors+1), ratelimit.RateLimitResponse_OVER_LIMIT},
 	} {
-		if a := w.reserve(t, row.amount, row.ds...); a.GetCode() != row.want || a.GetReservationId() != "" {
-			t.Errorf("%v: %v", row.ds, a)
+		a := &pb.ReserveResponse{}
+		err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: row.domain, Descriptors: row.ds, Amount: row.amount}, a)
+		if err != nil || a.GetCode() != row.want || a.GetReservationId() != "" {
+			t.Errorf("%.100v: %v %v", row.ds, a, err)
 		}
-	}
-	a := &pb.ReserveResponse{}
-	err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "elsewhere", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}, a)
-	if err != nil || a.GetCode() != ratelimit.RateLimitResponse_OK || a.GetReservationId() != "" {
-		t.Errorf("an unknown domain: %v %v", a, err)
 	}
 	if w.commit(t, "", 0, descriptor("user=a")) || w.commit(t, "x", 5, descriptor("free=a")) {
 		t.Error("nothing is released")
@@ -253,52 +267,25 @@ func TestReserveInShadowMode(t *testing.T) {
 	w.left(t, "ok: ok/20 ok/950", watched, descriptor("user=a"))
 }
 
-// TestReport charges whatever is left, and is answered OK; so is a commit without a reservation.
+// TestReport charges whatever is left and takes back, and is answered OK; so is a commit without a reservation. What is held stays held.
 func TestReport(t *testing.T) {
-	onBoth(t, tokens, reserving, func(t *testing.T, w *world) {
+	onBoth(t, tokens, func(d *region.Domain) { reserving(d); refunding(d) }, func(t *testing.T, w *world) {
 		user, team := descriptor("user=a"), descriptor("team=x")
-		for _, want := range []string{"ok: ok/400 ok/3400", "over: over/0 ok/2800"} {
-			a := &ratelimit.RateLimitResponse{}
-			if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{
-				Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user, team}, HitsAddend: 600,
-			}, a); err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OK {
-				t.Errorf("%v %v", a, err)
-			}
-			w.left(t, want, user, team)
-		}
+		w.report(t, 600, user, team)
+		w.left(t, "ok: ok/400 ok/3400", user, team)
+		w.report(t, 600, user, team)
+		w.left(t, "over: over/0 ok/2800", user, team)
 		w.commit(t, "", 300, user, costing(7, "team=x"))
 		w.left(t, "ok: ok/2500", team)
+		id := w.reserve(t, 400, team).GetReservationId()
+		w.report(t, 0, refund(300, "team=x"))
+		w.left(t, "ok: ok/2400", team)
+		w.commit(t, id, 100, team)
+		w.left(t, "ok: ok/2700", team)
 	})
 	plain := serve(t, tokens, nil)
 	plain.commit(t, "anything", 300, descriptor("user=a"))
 	plain.left(t, "ok: ok/700", descriptor("user=a"))
-}
-
-// TestAIGatewayBothWays: a look at the start and the tokens at the end let everybody through who starts before the first ends.
-// Who reserves at the start gets through while there is room.
-func TestAIGatewayBothWays(t *testing.T) {
-	w := serve(t, tokens, reserving)
-	looks, reserves := descriptor("user=looks"), descriptor("user=reserves")
-	var ids []string
-	for range 3 {
-		if a := w.ask(t, costing(0, "user=looks")); a.GetOverallCode() != ratelimit.RateLimitResponse_OK {
-			t.Errorf("%v", a)
-		}
-		if a := w.reserve(t, 450, reserves); a.GetCode() == ratelimit.RateLimitResponse_OK {
-			ids = append(ids, a.GetReservationId())
-		}
-	}
-	if len(ids) != 2 {
-		t.Errorf("%d hold 450 of 1000", len(ids))
-	}
-	for _, want := range []string{"ok: ok/600", "ok: ok/200", "over: over/0"} {
-		w.ask(t, costing(400, "user=looks"))
-		w.left(t, want, looks)
-	}
-	for _, id := range ids {
-		w.commit(t, id, 400, reserves)
-	}
-	w.left(t, "ok: ok/200", reserves)
 }
 
 // TestCostsOverHolds: a request whose descriptors cost differently sees what is held.
@@ -322,13 +309,8 @@ func TestCommitIsOfItsDescriptors(t *testing.T) {
 	id := w.reserve(t, 400, descriptor("user=a")).GetReservationId()
 	flipped := []byte(id)
 	flipped[9] ^= 1
-	for _, row := range []struct {
-		id, entry string
-	}{{id, "user=b"}, {string(flipped), "user=a"}, {"x", "user=a"}} {
-		r := &pb.CommitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor(row.entry)}, ReservationId: row.id, ActualAmount: 10}
-		if err := w.kuadrant(t, "Commit", r, &pb.CommitResponse{}); status.Code(err) != codes.NotFound {
-			t.Errorf("%s: %v", row.entry, err)
-		}
+	for _, row := range [][2]string{{id, "user=b"}, {string(flipped), "user=a"}, {"x", "user=a"}} {
+		w.fails(t, codes.NotFound, &pb.CommitRequest{Domain: "edge", Descriptors: ds(row[1]), ReservationId: row[0], ActualAmount: 10})
 	}
 	if o := w.limiter.Settle(t.Context(), []quota.Claim{{Reservation: id, Actual: 10}}); o[0].Err == nil {
 		t.Errorf("over HTTP nothing says which limits are charged: %+v", o[0].Decision)
@@ -340,11 +322,7 @@ func TestCommitIsOfItsDescriptors(t *testing.T) {
 func TestReserveWithoutAPlace(t *testing.T) {
 	for _, tenants := range [][]string{nil, {"user"}} {
 		w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.Tenant = tenants })
-		if err := w.limiter.Configure(limiter.Config{
-			Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1, MaxValues: 1,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		w.fewPlaces(t)
 		w.reserve(t, 1, descriptor("user=known"))
 		b := w.reserve(t, 400, descriptor("user=b"))
 		w.left(t, "ok: ok/600", descriptor("user=c"))
@@ -356,51 +334,61 @@ func TestReserveWithoutAPlace(t *testing.T) {
 	}
 }
 
-// TestCommitInAnotherOrder: who sends the descriptors of a reservation in another order charges the same limits, once, also where one
+// TestCommitInAnotherProcess of the region settles what this one holds, once, and with the descriptors in another order, also where one
 // of them has no place for its value.
-func TestCommitInAnotherOrder(t *testing.T) {
-	onBoth(t, tokens, reserving, func(t *testing.T, w *world) {
-		if err := w.limiter.Configure(limiter.Config{
-			Region: "local", Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}, MaxUnknown: 1, MaxValues: 1,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		user, team := descriptor("user=b"), descriptor("team=x")
+func TestCommitInAnotherProcess(t *testing.T) {
+	srv, user, team := redisserver.Start(t, redisserver.Options{}), descriptor("user=b"), descriptor("team=x")
+	one, other := serve(t, tokens, reserving), serve(t, tokens, reserving)
+	for _, w := range []*world{one, other} {
+		w.onRedis(t, srv)
+		w.fewPlaces(t)
 		w.reserve(t, 1, descriptor("user=known"), team)
-		id := w.reserve(t, 400, user, team).GetReservationId()
-		for _, ds := range [][]*common.RateLimitDescriptor{{team, user}, {user, team}} {
-			if !w.commit(t, id, 100, ds...) {
-				t.Error("not released")
-			}
-			w.left(t, "ok: ok/900 ok/3899", user, team)
+	}
+	id := one.reserve(t, 400, user, team).GetReservationId()
+	other.left(t, "ok: ok/600 ok/3598", user, team)
+	for _, w := range []*world{other, one, other} {
+		if !w.commit(t, id, 150, team, user) {
+			t.Error("not released")
 		}
-	})
+		one.left(t, "ok: ok/850 ok/3848", user, team)
+	}
 }
 
 // TestChargesWhileOverloaded: what would not be charged is an error, also where on_overload lets requests pass. A reservation is settled.
 func TestChargesWhileOverloaded(t *testing.T) {
 	for _, mode := range []quota.OverloadMode{quota.OverloadShed, quota.OverloadOpen} {
-		w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.OnOverload = mode })
-		user := []*common.RateLimitDescriptor{descriptor("user=a")}
+		w, user := serve(t, tokens, func(d *region.Domain) { reserving(d); d.OnOverload = mode }), ds("user=a")
 		id, most := w.reserve(t, 400, user...).GetReservationId(), w.server.MaxInFlight
 		w.server.MaxInFlight = 0
-		for _, row := range []struct {
-			method  string
-			in, out proto.Message
-		}{
-			{"Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: user, HitsAddend: 10}, &ratelimit.RateLimitResponse{}},
-			{"Commit", &pb.CommitRequest{Domain: "edge", Descriptors: user, ActualAmount: 10}, &pb.CommitResponse{}},
-		} {
-			if err := w.kuadrant(t, row.method, row.in, row.out); status.Code(err) != codes.Unavailable {
-				t.Errorf("%v %s: %v", mode, row.method, err)
-			}
-		}
+		w.fails(t, codes.Unavailable, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: user, HitsAddend: 10})
+		w.fails(t, codes.Unavailable, &pb.CommitRequest{Domain: "edge", Descriptors: user, ActualAmount: 10})
 		if !w.commit(t, id, 100, user...) {
 			t.Error("not released")
 		}
 		w.server.MaxInFlight = most
 		w.left(t, "ok: ok/900", user...)
 	}
+}
+
+// TestMistakesInReservations are errors, and charge nothing.
+func TestMistakesInReservations(t *testing.T) {
+	w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.Tenant, d.Overrides = []string{"user"}, true })
+	own, user := descriptor("user=a"), ds("user=a")
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2}
+	many := slices.Repeat(user, grpcapi.MaxDescriptors+1)
+	for _, r := range []proto.Message{
+		&pb.ReserveRequest{Descriptors: user},
+		&pb.ReserveRequest{Domain: "edge"},
+		&pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: durationpb.New(-1)},
+		&pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: &durationpb.Duration{Nanos: math.MaxInt32}},
+		&pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{own}},
+		&pb.CommitRequest{Domain: "edge", Descriptors: user, ReservationId: "x", ActualAmount: uint64(quota.MaxUnits) + 1},
+		&pb.CommitRequest{Domain: "edge", Descriptors: many, ReservationId: "x", ActualAmount: 1},
+	} {
+		w.fails(t, codes.InvalidArgument, r)
+	}
+	w.left(t, "ok: ok/1000", user...)
+	serve(t, tokens, nil).fails(t, codes.FailedPrecondition, &pb.ReserveRequest{Domain: "edge", Descriptors: user, Amount: 1}) // no max_ttl
 }
 
 // TestWhoMayReserve: a reserve needs scope check, what charges scope report. A token that is held to other tenants is refused, and
@@ -412,7 +400,7 @@ func TestWhoMayReserve(t *testing.T) {
 		{Name: "reports", SHA256: sha256.Sum256([]byte("reports")), Scopes: access.Report},
 		{Name: "held", SHA256: sha256.Sum256([]byte("held")), Scopes: access.Check | access.Report, Tenants: []string{"other"}},
 	}
-	user := []*common.RateLimitDescriptor{descriptor("user=a")}
+	user := ds("user=a")
 	for _, row := range []struct {
 		token                         string
 		look, report, reserve, commit codes.Code
@@ -446,37 +434,6 @@ func TestWhoMayReserve(t *testing.T) {
 	}
 }
 
-// TestMistakesInReservations are errors, and charge nothing.
-func TestMistakesInReservations(t *testing.T) {
-	w := serve(t, tokens, func(d *region.Domain) { reserving(d); d.Tenant, d.Overrides = []string{"user"}, true })
-	own := descriptor("user=a")
-	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: 2}
-	user := []*common.RateLimitDescriptor{descriptor("user=a")}
-	for _, row := range []struct {
-		why string
-		r   *pb.ReserveRequest
-	}{
-		{"no domain", &pb.ReserveRequest{Descriptors: user}},
-		{"no descriptors", &pb.ReserveRequest{Domain: "edge"}},
-		{"a ttl below 0", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: durationpb.New(-1)}},
-		{"no ttl", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Ttl: &durationpb.Duration{Nanos: math.MaxInt32}}},
-		{"a limit of its own", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{own}}},
-	} {
-		if err := w.kuadrant(t, "Reserve", row.r, &pb.ReserveResponse{}); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v", row.why, err)
-		}
-	}
-	r := &pb.CommitRequest{Domain: "edge", Descriptors: user, ReservationId: "x", ActualAmount: uint64(quota.MaxUnits) + 1}
-	if err := w.kuadrant(t, "Commit", r, &pb.CommitResponse{}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("%v", err)
-	}
-	w.left(t, "ok: ok/1000", user...)
-	plain := serve(t, tokens, nil)
-	if err := plain.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: user, Amount: 1}, &pb.ReserveResponse{}); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("a domain without max_ttl: %v", err)
-	}
-}
-
 // TestReserveOfWhatUsersSend: values decide which descriptors have one limit or another tenant, so none of them makes an error, which
 // a gateway lets pass. Equal ones are one.
 func TestReserveOfWhatUsersSend(t *testing.T) {
@@ -497,113 +454,45 @@ func TestReserveOfWhatUsersSend(t *testing.T) {
 		{[]string{"path=/chat/1", "path=/chat/2"}, ratelimit.RateLimitResponse_OVER_LIMIT},
 		{[]string{"path=/a", "path=/b"}, ratelimit.RateLimitResponse_OVER_LIMIT},
 	} {
-		var ds []*common.RateLimitDescriptor
-		for _, e := range row.entries {
-			ds = append(ds, descriptor(e))
-		}
+		ds := ds(row.entries...)
 		a := w.reserve(t, 1, ds...)
 		if a.GetCode() != row.want || (a.GetReservationId() != "") != (row.want == ratelimit.RateLimitResponse_OK) {
 			t.Errorf("%v: %v", row.entries, a)
 		}
 		id := w.reserve(t, 1, descriptor("user=other")).GetReservationId()
-		r := &pb.CommitRequest{Domain: "edge", Descriptors: ds, ReservationId: id, ActualAmount: 5}
-		if err := w.kuadrant(t, "Commit", r, &pb.CommitResponse{}); status.Code(err) != codes.NotFound {
-			t.Errorf("%v commits the reservation of another: %v", row.entries, err)
-		}
+		w.fails(t, codes.NotFound, &pb.CommitRequest{Domain: "edge", Descriptors: ds, ReservationId: id, ActualAmount: 5})
 	}
 }
 
-// TestShortestReservation: what lasts less than a millisecond lasts that long.
-func TestShortestReservation(t *testing.T) {
-	w, user := serve(t, tokens, reserving), descriptor("user=a")
-	for _, nanos := range []int32{1, 999, 999_999} {
-		r := &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, Amount: 400, Ttl: &durationpb.Duration{Nanos: nanos}}
-		if err := w.kuadrant(t, "Reserve", r, &pb.ReserveResponse{}); err != nil {
-			t.Fatal(err)
-		}
-		w.left(t, "ok: ok/600", user)
-		w.nowUS += 999
-		w.left(t, "ok: ok/600", user)
-		w.nowUS++
-		w.left(t, "ok: ok/1000", user)
-	}
-}
-
-// TestCommitInAnotherProcess of the region settles what this one holds, once.
-func TestCommitInAnotherProcess(t *testing.T) {
-	srv, user, team := redisserver.Start(t, redisserver.Options{}), descriptor("user=a"), descriptor("team=x")
-	one, other := serve(t, tokens, reserving), serve(t, tokens, reserving)
-	one.onRedis(t, srv)
-	other.onRedis(t, srv)
-	id := one.reserve(t, 400, user, team).GetReservationId()
-	other.left(t, "ok: ok/600 ok/3600", user, team)
-	for _, w := range []*world{other, one, other} {
-		if !w.commit(t, id, 150, team, user) {
-			t.Error("not released")
-		}
-		one.left(t, "ok: ok/850 ok/3850", user, team)
-	}
-}
-
-// TestReservationOutOfBounds: who asks for too much is refused, and a commit of it is an error.
-func TestReservationOutOfBounds(t *testing.T) {
-	w := serve(t, tokens, reserving)
-	var many []*common.RateLimitDescriptor
-	for i := range 101 {
-		many = append(many, descriptor(fmt.Sprint("user=", i)))
-	}
-	if a := w.reserve(t, 1, many...); a.GetCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("%v", a)
-	}
-	err := w.kuadrant(t, "Commit", &pb.CommitRequest{Domain: "edge", Descriptors: many, ReservationId: "x", ActualAmount: 1}, &pb.CommitResponse{})
-	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestCommitWhileRedisIsAway: it is charged when Redis is back, once.
-func TestCommitWhileRedisIsAway(t *testing.T) {
-	w, srv := serve(t, tokens, reserving), redisserver.Start(t, redisserver.Options{})
+// TestKuadrantWhileRedisIsAway: a commit of a reservation is charged when Redis is back, once. A report, a commit without a reservation
+// and a refund are answered OK by the memory of the process alone.
+func TestKuadrantWhileRedisIsAway(t *testing.T) {
+	w, srv := serve(t, tokens, func(d *region.Domain) { reserving(d); refunding(d) }), redisserver.Start(t, redisserver.Options{})
 	w.onRedis(t, srv)
-	user := descriptor("user=a")
-	a := w.reserve(t, 400, user)
-	srv.Freeze()
-	for range 3 {
-		if w.commit(t, a.GetReservationId(), 150, user) {
-			t.Error("released by a Redis that is away")
-		}
-	}
-	srv.Thaw()
-	limitertest.Eventually(t, 20*time.Second, "the commit is charged", func() bool {
-		got := w.ask(t, costing(0, "user=a"))
-		return story(got) == "ok: ok/850" && got.GetDynamicMetadata().AsMap()["basis"] == "exact"
-	})
-	if !w.commit(t, a.GetReservationId(), 150, user) {
-		t.Error("not released")
-	}
-	w.left(t, "ok: ok/850", user)
-}
-
-// TestReportWhileRedisIsAway: it is answered OK, and charged in the memory of the process alone; so is a commit without a reservation.
-func TestReportWhileRedisIsAway(t *testing.T) {
-	w, srv := serve(t, tokens, reserving), redisserver.Start(t, redisserver.Options{})
-	w.onRedis(t, srv)
-	user := descriptor("user=a")
+	held, user := descriptor("user=held"), descriptor("user=a")
+	id := w.reserve(t, 400, held).GetReservationId()
 	w.left(t, "ok: ok/1000", user)
 	srv.Freeze()
 	limitertest.Eventually(t, 20*time.Second, "redis is not asked any more", func() bool { // what was sent is carried out later
 		return w.ask(t, costing(0, "user=a")).GetDynamicMetadata().AsMap()["reason"] == "breaker_open"
 	})
-	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{
-		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{user}, HitsAddend: 300,
-	}, &ratelimit.RateLimitResponse{}); err != nil {
-		t.Error(err)
+	for range 3 {
+		if w.commit(t, id, 150, held) {
+			t.Error("released by a Redis that is away")
+		}
 	}
+	w.report(t, 300, user)
 	w.commit(t, "", 200, user)
 	w.left(t, "ok: ok/500", user)
+	w.report(t, 0, refund(100, "user=a"))
+	w.left(t, "ok: ok/600", user)
 	srv.Thaw()
-	limitertest.Eventually(t, 20*time.Second, "redis decides, and knows of neither", func() bool {
-		a := w.ask(t, costing(0, "user=a"))
-		return story(a) == "ok: ok/1000" && a.GetDynamicMetadata().AsMap()["basis"] == "exact"
+	limitertest.Eventually(t, 20*time.Second, "redis decides: the commit is charged, and of the others it knows nothing", func() bool {
+		a := w.ask(t, costing(0, "user=held"), costing(0, "user=a"))
+		return story(a) == "ok: ok/850 ok/1000" && a.GetDynamicMetadata().AsMap()["basis"] == "exact"
 	})
+	if !w.commit(t, id, 150, held) {
+		t.Error("not released")
+	}
+	w.left(t, "ok: ok/850", held)
 }

@@ -4,26 +4,21 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	pb "github.com/regiond/regiond/grpcapi/internal/kuadrantpb"
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
@@ -97,26 +92,10 @@ func planned(t *testing.T, change func(*region.Domain)) (*world, *httpapi.Handle
 			change(d)
 		}
 	})
-	w.limiter, err = limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return w.nowUS }}), Logger: slog.New(slog.DiscardHandler), Overrides: plansOverlay,
-		Now: func() time.Time { return time.UnixMicro(w.nowUS) },
-		Config: limiter.Config{
-			Region: "local", Policies: top.Policies, Tenants: top.Tenants.Listed, Domains: []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}},
-			MaxUnknown: 1000, MaxValues: 1000, Dimensions: []string{quota.RouteDimension},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := &httpapi.Settings{ForwardAuth: top.ForwardAuth, Headers: quota.Headers{Format: quota.Draft11}}
-	h, err := httpapi.NewData(httpapi.Options{
-		Limiter: w.limiter, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{}, Jitter: func() float64 { return 0 }, NewID: newID, Deadline: 10 * time.Second,
-		Settings: func() *httpapi.Settings { return settings },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w, h
+	w.limiter = inMemory(t, func() int64 { return w.nowUS }, limiter.Config{
+		Policies: top.Policies, Tenants: top.Tenants.Listed, Domains: w.domains(), Dimensions: []string{quota.RouteDimension},
+	}, plansOverlay)
+	return w, handlerOf(t, w.limiter, &httpapi.Settings{ForwardAuth: top.ForwardAuth, Headers: quota.Headers{Format: quota.Draft11}})
 }
 
 // TestOnePolicyFrom: whichever interface a plan comes by, one policy is in force and the customer is told the same: that of the
@@ -142,7 +121,7 @@ func TestOnePolicyFrom(t *testing.T) {
 			header["X-Plan"] = []string{row.plan}
 			entries = append(entries, "plan="+row.plan)
 		}
-		policyOf := func(o outcome) (policies string) {
+		limitsOf := func(o outcome) (policies string) {
 			for _, f := range o.fields {
 				if value, ok := strings.CutPrefix(f, "ratelimit-policy: "); ok {
 					policies = value
@@ -150,16 +129,11 @@ func TestOnePolicyFrom(t *testing.T) {
 			}
 			return policies
 		}
-		claims, err := structpb.NewStruct(map[string]any{"plan": row.plan})
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := checkOf("GET", "/", header, map[string]string{"policy_from": "jwt/plan"})
-		check.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"jwt": claims}}
+		check := claiming(t, checkOf("GET", "/", header, map[string]string{"policy_from": "jwt/plan"}), map[string]any{"plan": row.plan})
 		authorized, _ := overGRPC(t.Context(), t, serverOf(t, h, w.limiter, noop.Meter{}), check)
 		for from, got := range map[string]string{
 			"descriptor": headers(w.ask(t, descriptor(entries...)))["RateLimit-Policy"],
-			"header":     policyOf(overHTTP(h, "GET", "/", header)), "metadata": policyOf(authorized),
+			"header":     limitsOf(overHTTP(h, "GET", "/", header)), "metadata": limitsOf(authorized),
 		} {
 			if got != row.policies {
 				t.Errorf("%+v: by a %s %q", row, from, got)
@@ -178,28 +152,28 @@ func TestPolicyFromDescriptors(t *testing.T) {
 		asks []*common.RateLimitDescriptor
 		want string
 	}{
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=a")}, "ok: ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("user=a", "tenant=acme", "generic_key=x", "generic_key=y", "Odd=z")}, "ok: ok/0"}, // the same, in any order
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=a")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=b")}, "ok: ok/1"},
+		{ds("tenant=acme&user=a"), "ok: ok/1"},
+		{ds("user=a&tenant=acme&generic_key=x&generic_key=y&Odd=z"), "ok: ok/0"}, // the same, in any order
+		{ds("tenant=acme&user=a"), "over: over/0"},
+		{ds("tenant=acme&user=b"), "ok: ok/1"},
 		{[]*common.RateLimitDescriptor{costing(0, "tenant=acme", "user=b")}, "ok: ok/1"},
 		{[]*common.RateLimitDescriptor{costing(2, "tenant=acme", "user=b")}, "over: over/0"}, // charged whatever is left
-		{[]*common.RateLimitDescriptor{descriptor("remote_address=::1")}, "ok: ok/2"},
+		{ds("remote_address=::1"), "ok: ok/2"},
 		// A refusal by the tenant's policy charges nothing of the file's limits, nor one by these of the policy.
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "user=b"), descriptor("remote_address=::1")}, "over: over/0 ok/2"},
+		{ds("tenant=acme&user=b", "remote_address=::1"), "over: over/0 ok/2"},
 		{[]*common.RateLimitDescriptor{costing(3, "tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "ok: ok/97 ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "ok: ok/96 ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("remote_address=::1")}, "over: ok/96 over/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold"), descriptor("tenant=acme", "plan=gold")}, "ok: ok/94 ok/94"}, // equal ones add up
-		{[]*common.RateLimitDescriptor{limited}, "ok: ok/4"},                                                                               // a limit of the request's own
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=watched")}, "ok: ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=watched")}, "ok: ok/0"}, // enforcement: observe
+		{ds("tenant=acme&plan=gold", "remote_address=::1"), "ok: ok/96 ok/0"},
+		{ds("tenant=acme&plan=gold", "remote_address=::1"), "over: ok/96 over/0"},
+		{ds("tenant=acme&plan=gold", "tenant=acme&plan=gold"), "ok: ok/94 ok/94"}, // equal ones add up
+		{[]*common.RateLimitDescriptor{limited}, "ok: ok/4"},                      // a limit of the request's own
+		{ds("tenant=acme&plan=watched"), "ok: ok/0"},
+		{ds("tenant=acme&plan=watched"), "ok: ok/0"}, // enforcement: observe
 		{[]*common.RateLimitDescriptor{costing(1, "tenant=acme", "plan=watched")}, "ok: ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free")}, "ok: ok"}, // no limit applies
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free", "route=login")}, "ok: ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=free", "route=login")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=suspended")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{descriptor("tenant=stranger", "plan=gold")}, "over: over"}, // nobody serves it
+		{ds("tenant=acme&plan=free"), "ok: ok"}, // no limit applies
+		{ds("tenant=acme&plan=free&route=login"), "ok: ok/0"},
+		{ds("tenant=acme&plan=free&route=login"), "over: over/0"},
+		{ds("tenant=suspended"), "over: over/0"},
+		{ds("tenant=stranger&plan=gold"), "over: over"}, // nobody serves it
 	} {
 		if got := story(w.ask(t, row.asks...)); got != row.want {
 			t.Errorf("%d: %s, want %s", i, got, row.want)
@@ -207,41 +181,65 @@ func TestPolicyFromDescriptors(t *testing.T) {
 	}
 }
 
-// TestPolicyFromAnswers: an answer names the policy and the limit that decided, per what the limit is, and when to come back.
+// TestTooManyAtOnce: what is turned away unread does not pass, whatever on_overload says, so a suspended tenant does not. It is said so.
+func TestTooManyAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []quota.OverloadMode{quota.OverloadShed, quota.OverloadOpen} {
+		w, _ := planned(t, func(d *region.Domain) { d.OnOverload = mode })
+		w.server.MaxInFlight = 0
+		a := w.ask(t, descriptor("tenant=suspended"))
+		if got := story(a); got != "over: over" || headers(a)["Retry-After"] != "1" || a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "overloaded" {
+			t.Errorf("%v: %s %v", mode, got, a)
+		}
+	}
+}
+
+// TestPolicyFromAnswers: an answer names the policy and the limit that decided, per what the limit is, who refused and when to come back.
+// A report is charged whatever is left, and its answer says what a check would have been told: nothing is refused by what only
+// observes, a suspension has no end, and any other refusal ends no earlier than its limit frees.
 func TestPolicyFromAnswers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
+		charge region.Charge
 		ask    *common.RateLimitDescriptor
 		before uint64 // units
 		want   string
 	}{
-		{descriptor("tenant=acme", "user=a"), 0, "standard user 2/HOUR*2 retry "},
-		{descriptor("tenant=acme", "user=a"), 2, "standard user 2/HOUR*2 retry 7200"},
-		{descriptor("tenant=metered"), 0, "metered monthly 30/MONTH retry "},
-		{descriptor("tenant=metered"), 30, "metered monthly 30/MONTH retry 1440000"}, // to the first of the month
-		{descriptor("tenant=acme", "plan=free", "route=login"), 1, "free login 1/SECOND*7 retry 7"},
-		{descriptor("tenant=suspended"), 0, "standard all 0/MINUTE retry "}, // no end of it is known
+		{region.ChargeWeighted, descriptor("tenant=acme", "user=a"), 0, "ok: ok/1 standard user 2/HOUR*2 by  retry "},
+		{region.ChargeWeighted, descriptor("tenant=acme", "user=a"), 2, "over: over/0 standard user 2/HOUR*2 by user retry 7200"},
+		{region.ChargeWeighted, descriptor("tenant=metered"), 0, "ok: ok/29 metered monthly 30/MONTH by  retry "},
+		{region.ChargeWeighted, descriptor("tenant=metered"), 30, "over: over/0 metered monthly 30/MONTH by monthly retry 1440000"}, // to the first of the month
+		{region.ChargeWeighted, descriptor("tenant=acme", "plan=free", "route=login"), 1, "over: over/0 free login 1/SECOND*7 by login retry 7"},
+		{region.ChargeWeighted, descriptor("tenant=suspended"), 0, "over: over/0 standard all 0/MINUTE by all retry "},    // no end of it is known
+		{region.ChargeWeighted, costing(5, "tenant=acme", "plan=watched"), 0, "ok: ok/0 watched all 1/MINUTE by  retry "}, // above the limit
+		{region.ChargeWeighted, costing(3, "tenant=acme", "user=a"), 0, "over: over/0 standard user 2/HOUR*2 by user retry 7200"},
+		{region.ChargeWeighted, costing(7, "tenant=acme", "plan=silver"), 0, "over: over/0 standard all 6/MINUTE by all retry 60"},
+		{region.ChargeWeighted, costing(31, "tenant=metered"), 0, "over: over/0 metered monthly 30/MONTH by monthly retry 1440000"},
+		{region.ChargeWeighted, costing(500, "tenant=suspended"), 0, "over: over/0 standard all 0/MINUTE by all retry "},
+		{region.ChargeAdmitted, costing(5, "tenant=acme", "plan=watched"), 0, "ok: ok/0 watched all 1/MINUTE by  retry "},
 	} {
-		w, _ := planned(t, nil)
+		w, _ := planned(t, func(d *region.Domain) { d.Charge = row.charge })
 		if row.before > 0 {
 			w.ask(t, &common.RateLimitDescriptor{Entries: row.ask.GetEntries(), HitsAddend: costing(row.before).GetHitsAddend()})
 		}
 		a := w.ask(t, row.ask)
-		m, l := a.GetDynamicMetadata().GetFields(), a.GetStatuses()[0].GetCurrentLimit()
+		m, l, h := a.GetDynamicMetadata().GetFields(), a.GetStatuses()[0].GetCurrentLimit(), headers(a)
 		per := l.GetUnit().String()
 		if n := l.GetUnitMultiplier().GetValue(); n > 1 {
 			per += fmt.Sprint("*", n)
 		}
-		got := fmt.Sprintf("%s %s %d/%s retry %s", m["policy"].GetStringValue(), m["limit"].GetStringValue(), l.GetRequestsPerUnit(), per, headers(a)["Retry-After"])
-		if ends := a.GetStatuses()[0].GetDurationUntilReset() != nil; ends != (l.GetRequestsPerUnit() > 0) {
-			t.Errorf("%v: an end is %t", row.ask, ends)
-		}
+		got := fmt.Sprintf("%s %s %s %d/%s by %s retry %s", story(a), m["policy"].GetStringValue(), m["limit"].GetStringValue(),
+			l.GetRequestsPerUnit(), per, h["X-Regiond-Limit"], h["Retry-After"])
 		if got != row.want || l.GetName() != m["limit"].GetStringValue() {
 			t.Errorf("%v: %s, want %s", row.ask, got, row.want)
 		}
+		ends := a.GetStatuses()[0].GetDurationUntilReset()
+		if (ends != nil) != (l.GetRequestsPerUnit() > 0) || h["Retry-After"] != "" && h["Retry-After"] != fmt.Sprint(ends.GetSeconds()) {
+			t.Errorf("%v: it ends in %v", row.ask, ends)
+		}
 	}
 	w, _ := planned(t, nil)
-	if a := w.ask(t, &common.RateLimitDescriptor{Entries: descriptor("tenant=stranger").GetEntries()}); a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "unlisted_tenant" {
+	if a := w.ask(t, descriptor("tenant=stranger")); a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "unlisted_tenant" {
 		t.Errorf("a tenant that nobody serves: %v", a)
 	}
 }
@@ -265,28 +263,20 @@ func TestPolicyFromCosts(t *testing.T) {
 func TestPolicyFromRules(t *testing.T) {
 	t.Parallel()
 	w, _ := planned(t, func(d *region.Domain) { d.Refunds = true })
-	ask := func(d *common.RateLimitDescriptor) error {
-		_, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{d}})
-		return err
-	}
-	if err := ask(refund(1, "tenant=acme")); status.Code(err) != codes.InvalidArgument {
+	if _, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{
+		Domain: "edge", Descriptors: []*common.RateLimitDescriptor{refund(1, "tenant=acme")},
+	}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a refund: %v", err)
 	}
-	if err := w.kuadrant(t, "Reserve", &pb.ReserveRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=acme")}, Amount: 1}, &pb.ReserveResponse{}); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("a reservation: %v", err)
-	}
-	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=moved")}, HitsAddend: 95}, &ratelimit.RateLimitResponse{}); err != nil {
-		t.Errorf("a report: %v", err)
-	}
-	if err := w.kuadrant(t, "Report", &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=stranger")}}, &ratelimit.RateLimitResponse{}); status.Code(err) != codes.NotFound {
-		t.Errorf("a report of a stranger: %v", err)
-	}
+	w.fails(t, codes.FailedPrecondition, &pb.ReserveRequest{Domain: "edge", Descriptors: ds("tenant=acme"), Amount: 1})
+	w.fails(t, codes.NotFound, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds("tenant=stranger")})
+	w.report(t, 95, descriptor("tenant=moved"))
 	if got := story(w.ask(t, descriptor("tenant=moved"))); got != "ok: ok/4" {
 		t.Errorf("after a report of 95 of 100: %s", got)
 	}
 	w.tokens = []access.Token{{Name: "held", SHA256: sha256.Sum256([]byte("held")), Scopes: access.Check, Tenants: []string{"other"}}}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer held")
-	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("tenant=acme", "plan=gold")}})
+	a, err := w.client.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds("tenant=acme&plan=gold")})
 	if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT || a.GetDynamicMetadata().GetFields()["reason"].GetStringValue() != "foreign_tenant" {
 		t.Errorf("of another tenant: %v %v", a, err)
 	}
@@ -310,15 +300,10 @@ func TestRoutesPolicy(t *testing.T) {
 		"a plan, overridden":     {"moved", map[string]string{"policy": "free", "policy_from": "jwt/plan"}, "enterprise"},
 	} {
 		w, h := planned(t, nil)
-		claims, err := structpb.NewStruct(map[string]any{"plan": "watched", "odd": "odd"})
-		if err != nil {
-			t.Fatal(err)
-		}
 		check := checkOf("GET", "/", http.Header{"X-Tenant": {row.tenant}, "X-Plan": {"gold"}}, row.said)
-		check.Attributes.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"jwt": claims}}
-		_, a := overGRPC(t.Context(), t, serverOf(t, h, w.limiter, noop.Meter{}), check)
-		if got := a.GetDynamicMetadata().GetFields()["policy"].GetStringValue(); got != row.want {
-			t.Errorf("%s: policy %q, want %q", name, got, row.want)
+		claiming(t, check, map[string]any{"plan": "watched", "odd": "odd"})
+		if _, a := overGRPC(t.Context(), t, serverOf(t, h, w.limiter, noop.Meter{}), check); policyOf(a) != row.want {
+			t.Errorf("%s: policy %q, want %q", name, policyOf(a), row.want)
 		}
 	}
 }
@@ -333,33 +318,6 @@ func TestCalendarsOverExtAuthz(t *testing.T) {
 		if got := total["unit"].GetStringValue(); got != want || want != "" && total["requests_per_unit"].GetNumberValue() != 100 {
 			t.Errorf("calendar: %s is %v", calendar, total)
 		}
-	}
-}
-
-// TestPolicyFromReports: a report is charged whatever is left, and its answer says what a check would have been told: nothing is
-// refused by what only observes, a suspension has no end, and any other refusal ends no earlier than its limit frees.
-func TestPolicyFromReports(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		ask  *common.RateLimitDescriptor
-		want string
-	}{
-		{costing(5, "tenant=acme", "plan=watched"), "ok: ok/0 by  retry "}, // above the limit
-		{costing(3, "tenant=acme", "user=a"), "over: over/0 by user retry 7200"},
-		{costing(7, "tenant=acme", "plan=silver"), "over: over/0 by all retry 60"},
-		{costing(31, "tenant=metered"), "over: over/0 by monthly retry 1440000"},
-		{costing(1, "tenant=suspended"), "over: over/0 by all retry "},
-		{costing(500, "tenant=suspended"), "over: over/0 by all retry "},
-	} {
-		w, _ := planned(t, nil)
-		a := w.ask(t, row.ask)
-		if got := fmt.Sprintf("%s by %s retry %s", story(a), headers(a)["X-Regiond-Limit"], headers(a)["Retry-After"]); got != row.want {
-			t.Errorf("%v: %s, want %s", row.ask, got, row.want)
-		}
-	}
-	w, _ := planned(t, func(d *region.Domain) { d.Charge = region.ChargeAdmitted })
-	if got := story(w.ask(t, costing(5, "tenant=acme", "plan=watched"))); got != "ok: ok/0" {
-		t.Errorf("a check above a limit that only observes: %s", got)
 	}
 }
 

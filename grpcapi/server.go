@@ -139,19 +139,19 @@ func New(o Options) (*Server, error) {
 	)
 	s.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ratelimit.RateLimitService_ServiceDesc.ServiceName, Metadata: ratelimit.RateLimitService_ServiceDesc.Metadata,
-		Streams: []grpc.StreamDesc{method("ShouldRateLimit", MaxBytes, s.shouldRateLimit)},
+		Streams: []grpc.StreamDesc{unary("ShouldRateLimit", MaxBytes, s.shouldRateLimit)},
 	}, nil)
 	s.server.RegisterService(s.kuadrant(), nil)
 	if o.Authorize != nil {
 		s.server.RegisterService(&grpc.ServiceDesc{
 			ServiceName: auth.Authorization_ServiceDesc.ServiceName, Metadata: auth.Authorization_ServiceDesc.Metadata,
-			Streams: []grpc.StreamDesc{method("Check", MaxCheckBytes, s.check)},
+			Streams: []grpc.StreamDesc{unary("Check", MaxCheckBytes, s.check)},
 		}, nil)
 	}
 	s.server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: grpc_health_v1.Health_ServiceDesc.ServiceName, Metadata: grpc_health_v1.Health_ServiceDesc.Metadata,
 		Streams: []grpc.StreamDesc{
-			method("Check", MaxBytes, s.health),
+			unary("Check", MaxBytes, s.health),
 			{StreamName: "Watch", ServerStreams: true, Handler: s.watch},
 		},
 	}, nil)

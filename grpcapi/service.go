@@ -80,6 +80,11 @@ func (c *call) rateLimit(caller *access.Token, r *ratelimit.RateLimitRequest) (m
 	if d != nil {
 		p.charge = d.Charge
 	}
+	return c.priced(d, caller, r, p)
+}
+
+// priced answers a request whose descriptors are asked about at their prices.
+func (c *call) priced(d *rls.Domain, caller *access.Token, r *ratelimit.RateLimitRequest, p pricing) (message, error) {
 	v, reason, err := c.decided(d, caller, r, p)
 	switch {
 	case err != nil:
@@ -93,15 +98,11 @@ func (c *call) rateLimit(caller *access.Token, r *ratelimit.RateLimitRequest) (m
 // decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; a reason, or an error, is
 // why nothing was asked.
 func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (v *verdict, reason string, err error) {
-	open, reason := c.crowded(d, r)
-	if reason != "" {
+	if reason = c.unasked(d, r); reason != "" {
 		return nil, reason, nil
 	}
 	v = &verdict{}
-	if open {
-		v.unasked, v.basis, v.reason = true, quota.BasisOpen, quota.ReasonOverloaded
-	}
-	if open || d == nil {
+	if d == nil {
 		v.cells = make([]cell, len(r.GetDescriptors()))
 		return v, "", nil
 	}
@@ -140,19 +141,18 @@ func refundable(cells []cell, d *rls.Domain, p pricing) error {
 	return nil
 }
 
-// crowded says why nothing is asked about a request, or that it passes unasked.
-func (c *call) crowded(d *rls.Domain, r request) (open bool, reason string) {
+// unasked is why nothing is asked about a request, "" for no reason. One too many at once is turned away as over HTTP, whatever
+// on_overload says: nobody has looked whose it is, so to let it pass would let suspended tenants pass.
+func (c *call) unasked(d *rls.Domain, r request) (reason string) {
 	switch {
 	case d == nil:
-		return false, ""
+		return ""
 	case !within(r.GetDescriptors()):
-		return false, reasonBounds
-	case c.inFlight.Load() <= int64(c.MaxInFlight):
-		return false, ""
-	case d.Policy().OnOverload == quota.OverloadShed:
-		return false, quota.ReasonOverloaded.String()
+		return reasonBounds
+	case c.inFlight.Load() > int64(c.MaxInFlight):
+		return quota.ReasonOverloaded.String()
 	}
-	return true, ""
+	return ""
 }
 
 // foreign reports whether a cell is of a tenant that the caller may not name.

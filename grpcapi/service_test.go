@@ -18,10 +18,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -78,21 +75,48 @@ func (w *world) load(t interface{ Fatal(...any) }, file string, change func(*reg
 	if change != nil {
 		change(&settings)
 	}
-	d, mistakes, _ := rls.Compile(&settings, []byte(file))
+	d, mistakes, _ := rls.Compile(&settings, rls.Source{Text: []byte(file)})
 	if d == nil {
 		t.Fatal(mistakes, file)
 	}
+	w.domain = d
+	w.limiter = inMemory(t, func() int64 { return w.nowUS }, limiter.Config{Domains: w.domains()}, nil)
+}
+
+// domains are what a limiter knows of the world's domain.
+func (w *world) domains() []quota.Domain {
+	return []quota.Domain{{Policy: w.domain.Policy(), Tenant: w.domain.Tenant}}
+}
+
+// inMemory is a limiter of region local, at a time.
+func inMemory(t interface{ Fatal(...any) }, nowUS func() int64, c limiter.Config, o limiter.Overrides) *limiter.Limiter {
+	c.Region, c.MaxUnknown, c.MaxValues = "local", 1000, 1000
 	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return w.nowUS }}), Logger: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return time.UnixMicro(w.nowUS) },
-		Config: limiter.Config{
-			Region: "local", Domains: []quota.Domain{{Policy: d.Policy(), Tenant: d.Tenant}}, MaxUnknown: 1000, MaxValues: 1000,
-		},
+		Store: memstore.New(memstore.Options{Now: nowUS}), Logger: slog.New(slog.DiscardHandler), Overrides: o, Config: c,
+		Now: func() time.Time { return time.UnixMicro(nowUS()) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.domain, w.limiter = d, l
+	return l
+}
+
+// listen serves on a listener, which over makes of one on loopback, until the test ends.
+func (w *world) listen(t testing.TB, over func(net.Listener) net.Listener) (addr string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.server.Serve(over(l)) }()
+	t.Cleanup(func() {
+		_ = w.server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
 }
 
 // serve starts a server for one domain "edge" of the given file.
@@ -111,23 +135,7 @@ func serve(t testing.TB, file string, change func(*region.Domain)) *world {
 		t.Fatal(err)
 	}
 	w.server = s
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(at) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
-	w.conn, err = grpc.NewClient(at.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.conn.Close() })
+	w.conn = connect(t, w.listen(t, func(l net.Listener) net.Listener { return l }))
 	w.client = ratelimit.NewRateLimitServiceClient(w.conn)
 	return w
 }
@@ -147,6 +155,14 @@ func costing(hits uint64, entries ...string) *common.RateLimitDescriptor {
 	d := descriptor(entries...)
 	d.HitsAddend = wrapperspb.UInt64(hits)
 	return d
+}
+
+// ds are descriptors, the entries of one with a & between them.
+func ds(texts ...string) (all []*common.RateLimitDescriptor) {
+	for _, text := range texts {
+		all = append(all, descriptor(strings.Split(text, "&")...))
+	}
+	return all
 }
 
 func (w *world) ask(t *testing.T, ds ...*common.RateLimitDescriptor) *ratelimit.RateLimitResponse {
@@ -196,46 +212,33 @@ descriptors:
   - {key: q2, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
 `
 
-// TestAnswers is a ledger: each row starts where the one before it ended.
+// TestAnswers is a ledger: each row starts where the one before it ended. What TestModel draws is not in it.
 func TestAnswers(t *testing.T) {
 	w := serve(t, basics, nil)
+	var many []*common.RateLimitDescriptor
+	for i := range grpcapi.MaxDescriptors {
+		many = append(many, descriptor(fmt.Sprint("user=m", i)))
+	}
 	for i, row := range []struct {
 		descriptors []*common.RateLimitDescriptor
 		want        string
 	}{
-		{[]*common.RateLimitDescriptor{descriptor("user=a")}, "ok: ok/2"},
-		{[]*common.RateLimitDescriptor{descriptor("user=b")}, "ok: ok/2"},
-		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "ok: ok/1 ok/4"},
-		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "ok: ok/0 ok/3"},
-		// All or nothing: a refusal charges nothing.
-		{[]*common.RateLimitDescriptor{descriptor("user=a"), descriptor("all=yes")}, "over: over/0 ok/3"},
-		{[]*common.RateLimitDescriptor{descriptor("all=yes")}, "ok: ok/2"},
+		{ds("user=a"), "ok: ok/2"},
+		{ds("user=a", "all=yes"), "ok: ok/1 ok/4"},
+		{ds("user=a", "all=yes"), "ok: ok/0 ok/3"},
+		{ds("user=a", "all=yes"), "over: over/0 ok/3"}, // a refusal charges nothing
+		{ds("user=b", "user=a"), "over: ok/3 over/0"},
 		// What no rule knows, and what is deeper than the rule, is not limited.
-		{[]*common.RateLimitDescriptor{descriptor("other=1"), descriptor("user=a", "x=y")}, "ok: ok ok"},
-		{[]*common.RateLimitDescriptor{descriptor("all=no")}, "ok: ok"},
-		{[]*common.RateLimitDescriptor{descriptor("none=1"), descriptor("all=yes")}, "over: over/0 ok/2"},
-		{[]*common.RateLimitDescriptor{descriptor("vip=1")}, "ok: ok"},
-		{[]*common.RateLimitDescriptor{descriptor("watched=1")}, "ok: ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("watched=1"), descriptor("all=yes")}, "ok: ok/0 ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("small=1"), descriptor("large=1")}, "ok: ok ok/9"},
-		{[]*common.RateLimitDescriptor{descriptor("small=1")}, "ok: ok/0"},
-		{[]*common.RateLimitDescriptor{descriptor("small=1")}, "over: over/0"},
-		// Costs of their own: 0 looks, more is charged whatever is left.
-		{[]*common.RateLimitDescriptor{costing(0, "user=c")}, "ok: ok/3"},
-		{[]*common.RateLimitDescriptor{costing(2, "user=c")}, "ok: ok/1"},
-		{[]*common.RateLimitDescriptor{costing(2, "user=c")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{costing(0, "user=c")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{costing(9, "user=d")}, "over: over/0"},
-		{[]*common.RateLimitDescriptor{descriptor("user=d")}, "over: over/0"},
-		// Quota mode refuses when all are used up.
-		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "ok: ok/0 ok/1 ok/2"},
-		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "ok: ok/0 ok/0 ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("q1=1"), descriptor("q2=1"), descriptor("user=e")}, "over: over/0 over/0 ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("user=e")}, "ok: ok/0"},
+		{ds("other=1", "all=no"), "ok: ok ok"},
+		{ds("user=b&x=y"), "ok: ok"},
+		{ds("none=1", "all=yes"), "over: over/0 ok/3"},
 		// An odd value is counted by its hash, an empty one too.
-		{[]*common.RateLimitDescriptor{descriptor("user=Ünï {x}")}, "ok: ok/2"},
-		{[]*common.RateLimitDescriptor{descriptor("user=Ünï {x}")}, "ok: ok/1"},
-		{[]*common.RateLimitDescriptor{descriptor("user=")}, "ok: ok/2"},
+		{ds("user=Ünï {x}"), "ok: ok/2"},
+		{ds("user=Ünï {x}"), "ok: ok/1"},
+		{ds("user="), "ok: ok/2"},
+		// As many as there may be.
+		{many, "ok:" + strings.Repeat(" ok/2", len(many))},
+		{append(many, descriptor("user=a"))[1:], "over:" + strings.Repeat(" ok/2", len(many)-1) + " over/0"},
 	} {
 		a := w.ask(t, row.descriptors...)
 		if got := story(a); got != row.want {
@@ -288,7 +291,7 @@ func TestRefusalSaysWhy(t *testing.T) {
 	}
 	// Of two fields, neither is the caller's.
 	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-1"+trace[1:]+"-00f067aa0ba902b7-01")
-	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}
+	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds("user=a")}
 	a, err := w.client.ShouldRateLimit(ctx, r)
 	if got := a.GetDynamicMetadata().AsMap(); err != nil || got["id"] != newID().String() || got["trace_id"] != nil {
 		t.Errorf("two traceparent fields: %v, %v: want a new id", got, err)
@@ -353,6 +356,28 @@ descriptors:
 	}
 }
 
+// TestTenants: descriptors of two tenants are decided apart, and the answer says so. One that refuses the request has the other
+// charge nothing.
+func TestTenants(t *testing.T) {
+	w := serve(t, basics, func(d *region.Domain) { d.Charge, d.Tenant = region.ChargeAdmitted, []string{"user"} })
+	for i, row := range []struct {
+		ds    []*common.RateLimitDescriptor
+		want  string
+		apart any
+	}{
+		{ds("user=a", "all=yes"), "ok: ok/2 ok/4", true},
+		{ds("user=a"), "ok: ok/1", nil},
+		{[]*common.RateLimitDescriptor{costing(3, "user=full")}, "ok: ok/0", nil},
+		{ds("user=a", "user=full"), "over: ok/1 over/0", true},
+		{ds("user=a", "user=full"), "over: ok/1 over/0", true},
+		{ds("user=a"), "ok: ok/0", nil},
+	} {
+		if a := w.ask(t, row.ds...); story(a) != row.want || a.GetDynamicMetadata().AsMap()["apart"] != row.apart {
+			t.Errorf("%d: %s %v", i, story(a), a.GetDynamicMetadata())
+		}
+	}
+}
+
 // TestTurnedAway: where no limit refused, none is named.
 func TestTurnedAway(t *testing.T) {
 	w := serve(t, basics, nil)
@@ -360,35 +385,6 @@ func TestTurnedAway(t *testing.T) {
 	a := w.ask(t, descriptor("user=a"))
 	if limit, named := headers(a)["X-Regiond-Limit"]; story(a) != "over: over/0" || named {
 		t.Errorf("%s, by %q", story(a), limit)
-	}
-}
-
-// TestTenants: descriptors of two tenants are decided apart, and the answer says so.
-func TestTenants(t *testing.T) {
-	w := serve(t, basics, func(d *region.Domain) { d.Tenant = []string{"user"} })
-	if a := w.ask(t, descriptor("user=a"), descriptor("all=yes")); story(a) != "ok: ok/2 ok/4" || a.GetDynamicMetadata().AsMap()["apart"] != true {
-		t.Errorf("%s %v", story(a), a.GetDynamicMetadata())
-	}
-	if a := w.ask(t, descriptor("user=a")); a.GetDynamicMetadata().AsMap()["apart"] != nil {
-		t.Errorf("%v", a.GetDynamicMetadata())
-	}
-}
-
-func TestCharge(t *testing.T) {
-	always := serve(t, basics, func(d *region.Domain) { d.Charge = region.ChargeAlways })
-	for _, want := range []string{"ok: ok/0 ok/4", "over: over/0 ok/3", "over: over/0 ok/2"} {
-		if got := story(always.ask(t, descriptor("small=1"), descriptor("all=yes"))); got != want {
-			t.Errorf("always: %s, want %s", got, want)
-		}
-	}
-	admitted := serve(t, basics, func(d *region.Domain) { d.Charge = region.ChargeAdmitted })
-	for _, want := range []string{"ok: ok/1", "over: over/0", "over: over/0"} {
-		if got := story(admitted.ask(t, costing(2, "user=a"))); got != want {
-			t.Errorf("admitted: %s, want %s", got, want)
-		}
-	}
-	if got := story(admitted.ask(t, descriptor("user=a"))); got != "ok: ok/0" {
-		t.Errorf("after refusals that charged nothing: %s", got)
 	}
 }
 
@@ -424,39 +420,9 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestMistakesOfAGateway are the only errors; what is too large is refused.
-func TestMistakesOfAGateway(t *testing.T) {
-	w := serve(t, basics, nil)
-	for _, r := range []*ratelimit.RateLimitRequest{{}, {Domain: "edge"}, {Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}} {
-		if _, err := w.client.ShouldRateLimit(t.Context(), r); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%v: %v", r, err)
-		}
-	}
-	var many []*common.RateLimitDescriptor
-	for range grpcapi.MaxDescriptors + 1 {
-		many = append(many, descriptor("user=a"))
-	}
-	if a := w.ask(t, many...); a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("%v", a)
-	}
-	if a := w.ask(t, descriptor("user="+strings.Repeat("x", grpcapi.MaxBytes))); a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT {
-		t.Errorf("%v", a)
-	}
-	a, err := w.client.ShouldRateLimit(t.Context(), &ratelimit.RateLimitRequest{Domain: "elsewhere", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}})
-	if err != nil || story(a) != "ok: ok" {
-		t.Errorf("an unknown domain: %v %v", a, err)
-	}
-}
-
 // A server that was told to stop before it has begun does not begin, and that is no error.
 func TestStoppedBeforeItServes(t *testing.T) {
-	s, err := grpcapi.New(grpcapi.Options{
-		Limiter: &limiter.Limiter{}, Logger: slog.New(slog.DiscardHandler), Meter: noop.Meter{},
-		Settings: func() *grpcapi.Settings { return &grpcapi.Settings{} }, Ready: func() (bool, []string) { return true, nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := authorizerOf(t, forwardTopology)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,16 +8,14 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/metric/noop"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -33,42 +31,28 @@ import (
 )
 
 // bounded serves w on a second listener of at most so many connections, and returns its address and how many it has.
-func bounded(t *testing.T, w *world, most int) (addr string, open func() int64) {
+func bounded(t *testing.T, w *world, most int) (addr string, open func() int) {
 	t.Helper()
-	reader := sdk.NewManualReader()
-	bound, err := conn.New("grpc", most, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))
+	bound, err := conn.New("grpc", most, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- w.server.Serve(bound.Listen(l)) }()
-	t.Cleanup(func() {
-		_ = w.server.Close()
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
+	return w.listen(t, bound.Listen), func() int { return bound.Counts().Open }
+}
+
+// await waits until so many connections and requests are open.
+func await(t *testing.T, open func() int, want int) {
+	t.Helper()
+	capture.Eventually(t, func() error {
+		if n := open(); n != want {
+			return fmt.Errorf("%d are open, want %d", n, want)
 		}
+		return nil
 	})
-	return l.Addr().String(), func() int64 {
-		var all metricdata.ResourceMetrics
-		if err := reader.Collect(context.Background(), &all); err != nil {
-			t.Error(err)
-		}
-		for _, m := range all.ScopeMetrics[0].Metrics {
-			if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "regiond.http.connections" {
-				return int64(gauge.DataPoints[0].Value)
-			}
-		}
-		t.Error("no gauge of connections")
-		return 0
-	}
 }
 
 // connect returns a connection of its own.
-func connect(t *testing.T, addr string) *grpc.ClientConn {
+func connect(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -99,7 +83,7 @@ func TestStreamsTakeRoom(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, err := gateway.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "none", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}); err != nil {
+		if _, err := gateway.ShouldRateLimit(ctx, &ratelimit.RateLimitRequest{Domain: "none", Descriptors: ds("user=a")}); err != nil {
 			t.Fatalf("a gateway: %v", err)
 		}
 	}
@@ -136,66 +120,36 @@ func TestStreamsTakeRoom(t *testing.T) {
 	ask()
 }
 
-// TestNoRoom: a request for which there is no room is refused, since with an error Envoy would let it pass.
+// TestNoRoom: a request for which there is no room is refused and counted, since with an error Envoy would let it pass.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
-	w := serve(t, basics, nil)
+	reader := sdk.NewManualReader()
+	w := &world{server: authorizer(t, forwardTopology, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))}
 	addr, open := bounded(t, w, 2)
 	c := connect(t, addr)
-	w.block = make(chan struct{})
-	var under sync.WaitGroup
-	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}
-	for range 2 {
-		under.Go(func() {
-			if _, err := ratelimit.NewRateLimitServiceClient(c).ShouldRateLimit(t.Context(), r); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	capture.Eventually(t, func() error {
-		if n := open(); n != 2 {
-			return fmt.Errorf("%d are under way", n)
+	check := func(want codes.Code) {
+		t.Helper()
+		a, err := auth.NewAuthorizationClient(c).Check(t.Context(), checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil))
+		if err != nil || a.GetStatus().GetCode() != int32(want) {
+			t.Errorf("%v, %v: want %v", a, err, want)
 		}
-		return nil
-	})
+	}
+	check(codes.OK) // or strangers' requests would displace the connection
+	for range 2 {
+		begin(t.Context(), c)
+	}
+	await(t, open, 2)
+	check(codes.ResourceExhausted)
+	if got, want := codesOf(t, reader), map[string]int64{"OK": 1, "OVER_LIMIT": 1}; !maps.Equal(got, want) {
+		t.Errorf("calls are counted as %v, want %v", got, want)
+	}
+	r := &ratelimit.RateLimitRequest{Domain: "edge", Descriptors: ds("user=a")}
 	a, err := ratelimit.NewRateLimitServiceClient(c).ShouldRateLimit(t.Context(), r)
 	if err != nil || a.GetOverallCode() != ratelimit.RateLimitResponse_OVER_LIMIT || a.GetDynamicMetadata().AsMap()["reason"] != "overloaded" {
 		t.Errorf("%v, %v", a, err)
 	}
 	if _, err := grpc_health_v1.NewHealthClient(c).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("health: %v", err)
-	}
-	close(w.block)
-	under.Wait()
-}
-
-// TestNoRoomToAuthorize: the same of ext_authz, and it is counted.
-func TestNoRoomToAuthorize(t *testing.T) {
-	t.Parallel()
-	reader := sdk.NewManualReader()
-	w := &world{server: meteredAuthorizer(t, access.Access{}, sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test"))}
-	addr, open := bounded(t, w, 2)
-	c := connect(t, addr)
-	check := func(want int32) {
-		t.Helper()
-		a, err := auth.NewAuthorizationClient(c).Check(t.Context(), checkOf("GET", "/", http.Header{"X-Tenant": {"acme"}}, nil))
-		if err != nil || a.GetStatus().GetCode() != want {
-			t.Errorf("%v, %v: want code %d", a, err, want)
-		}
-	}
-	check(int32(codes.OK)) // or strangers' requests would displace the connection
-	for range 2 {
-		begin(t.Context(), c)
-	}
-	capture.Eventually(t, func() error {
-		if n := open(); n != 2 {
-			return fmt.Errorf("%d are under way", n)
-		}
-		return nil
-	})
-	check(int32(codes.ResourceExhausted))
-	if got, want := codesOf(t, reader), map[string]int64{"OK": 1, "OVER_LIMIT": 1}; !maps.Equal(got, want) {
-		t.Errorf("calls are counted as %v, want %v", got, want)
 	}
 }
 
@@ -216,12 +170,7 @@ func TestUnfinishedRequest(t *testing.T) {
 	for range 5 {
 		streams = append(streams, begin(t.Context(), c))
 	}
-	capture.Eventually(t, func() error {
-		if open() != 5 {
-			return errors.New("not all are under way")
-		}
-		return nil
-	})
+	await(t, open, 5)
 	start := time.Now()
 	for _, s := range streams {
 		if err := s.RecvMsg(&ratelimit.RateLimitResponse{}); errors.Is(err, io.EOF) || status.Code(err) != codes.DeadlineExceeded {
@@ -231,12 +180,7 @@ func TestUnfinishedRequest(t *testing.T) {
 	if took := time.Since(start); took > httpapi.ReadTimeout+10*time.Second {
 		t.Errorf("after %v", took)
 	}
-	capture.Eventually(t, func() error {
-		if open() != 1 {
-			return errors.New("their room is still taken")
-		}
-		return nil
-	})
+	await(t, open, 1)
 	w.unready.Store(true)
 	if got, err := watch.Recv(); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("the watch: %v %v", got, err)
@@ -265,12 +209,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 		f.check(f.WriteRSTStream(f.last-1, http2.ErrCodeCancel))
 		f.taken()
 	}
-	capture.Eventually(t, func() error {
-		if n := open(); n != 1 {
-			return fmt.Errorf("%d places are taken", n)
-		}
-		return nil
-	})
+	await(t, open, 1)
 }
 
 // TestStopsAtOnce: a server that stops does not wait for each client that reads no answers.

@@ -22,17 +22,23 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// known are tokens of a tokens file whose lines begin with a secret, which is the name too.
+func known(t *testing.T, scopes access.Scope, lines ...string) []access.Token {
+	t.Helper()
+	for i, line := range lines {
+		name, rest, _ := strings.Cut(line, " ")
+		lines[i] = name + " " + hashOf(name) + " " + rest
+	}
+	all, err := access.ParseTokens(strings.NewReader(strings.Join(lines, "\n")), scopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 func tokens(t *testing.T) access.Access {
 	t.Helper()
-	tokens, err := access.ParseTokens(strings.NewReader("gw "+hashOf("s3cret")+"\nold "+hashOf("older")), access.DefaultScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admins, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")), access.AdminScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return access.Access{Tokens: tokens, AdminTokens: admins}
+	return access.Access{Tokens: known(t, access.DefaultScopes, "s3cret", "older"), AdminTokens: known(t, access.AdminScopes, "adm1n")}
 }
 
 func TestAccess(t *testing.T) {
@@ -82,89 +88,43 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// A reservation of a tenant that the caller may not name is no reservation, alone and in a batch, and a settle may charge more than
-// was held, so it needs the scope of reports.
-func TestReservationsAreOfTheirTenants(t *testing.T) {
-	held, err := access.ParseTokens(strings.NewReader("acme "+hashOf("mine")+" tenants=acme\nedge "+hashOf("narrow")+" scopes=check"), access.DefaultScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: access.Access{Tokens: held}})
-	h := data(t, o)
-	for _, row := range []struct {
-		token, path, body string
-		want              int
-		text              string
-	}{
-		{"mine", "/v1/settle", `{"reservation":"sealed-acme","actual":1}`, 200, `"charged":1`},
-		{"mine", "/v1/settle", `{"reservation":"sealed-globex","actual":1}`, 404, "reservation-unknown"},
-		{"mine", "/v1/extend", `{"reservation":"sealed-globex","ttl_ms":1}`, 404, "reservation-unknown"},
-		{"mine", "/v1/settle:batch", `{"settlements":[{"reservation":"sealed-globex","actual":1}]}`, 200, `"status":404`},
-		{"mine", "/v1/reserve", `{"tenant":"globex","amount":1}`, 403, "forbidden"},
-		{"mine", "/v1/reserve:batch", `{"reservations":[{"tenant":"globex","amount":1}]}`, 200, `"status":403`},
-		{"narrow", "/v1/reserve", `{"tenant":"acme","amount":1}`, 200, `"reservation":{"id":"sealed-acme"`},
-		{"narrow", "/v1/extend", `{"reservation":"sealed-acme","ttl_ms":1}`, 200, `"expires_in_ms":1`},
-		{"narrow", "/v1/settle", `{"reservation":"sealed-acme","actual":1}`, 403, "scope report"},
-		{"narrow", "/v1/settle:batch", `{"settlements":[{"reservation":"sealed-acme","actual":1}]}`, 403, "scope report"},
-	} {
-		got := serve(h, request("POST", row.path, row.body, "Authorization: Bearer "+row.token))
-		if got.status != row.want || !strings.Contains(got.body, row.text) {
-			t.Errorf("%s %s %s: %d %s, want %d with %s", row.token, row.path, row.body, got.status, got.body, row.want, row.text)
-		}
-	}
-}
-
-func TestPublicEndpoints(t *testing.T) {
-	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: tokens(t)})
-	for target, status := range map[string]int{
-		"/healthz": 200, "/readyz": 200,
-		"/metrics": 401, "/v1/regions": 401, "/debug/pprof/": 401, "/debug/pprof/cmdline": 401,
-	} {
-		if got := serve(admin(t, o), request("GET", target, "")); got.status != status {
-			t.Errorf("%s: %d, want %d", target, got.status, status)
-		}
-	}
-	if got := serve(data(t, o), request("GET", "/v1/openapi.yaml", "")); got.status != 200 {
-		t.Errorf("openapi.yaml: %d", got.status)
-	}
-}
-
+// TestClientCertificate: an authority signs more certificates than those of gateways.
 func TestClientCertificate(t *testing.T) {
-	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "gateway-1"}}
-	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
-	shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	rows := []struct {
-		name   string
-		ca     bool
+	named := func(common string, dns ...string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: common}, DNSNames: dns}
+	}
+	verified := func(leaf *x509.Certificate) *tls.ConnectionState {
+		return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf}}}
+	}
+	gateway, names := named("gateway-1"), []string{"gateway-1", "gateway.example"}
+	some := tokens(t).Tokens
+	for name, row := range map[string]struct {
+		access access.Access
 		state  *tls.ConnectionState
-		header []string
+		header string
 		want   int
 	}{
-		{"verified", true, verified, nil, 429},
-		{"not verified", true, shown, nil, 401},
-		{"plain", true, nil, nil, 401},
-		{"no tokens", true, nil, nil, 401},
-		{"not configured", false, verified, nil, 401},
-		{"token instead", true, nil, []string{"Authorization: Bearer s3cret"}, 429},
-	}
-	for _, row := range rows {
+		"verified":        {access.Access{Tokens: some, ClientCA: true}, verified(gateway), "", 429},
+		"not verified":    {access.Access{Tokens: some, ClientCA: true}, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{gateway}}, "", 401},
+		"plain":           {access.Access{Tokens: some, ClientCA: true}, nil, "", 401},
+		"no tokens":       {access.Access{ClientCA: true}, nil, "", 401},
+		"not configured":  {access.Access{Tokens: some}, verified(gateway), "", 401},
+		"token instead":   {access.Access{Tokens: some, ClientCA: true}, nil, "s3cret", 429},
+		"its common name": {access.Access{ClientCA: true, ClientNames: names}, verified(gateway), "", 429},
+		"its DNS name":    {access.Access{ClientCA: true, ClientNames: names}, verified(named("other", "gateway.example")), "", 429},
+		"a DNS name only": {access.Access{ClientCA: true, ClientNames: names}, verified(named("", "gateway.example")), "", 429},
+		"other names":     {access.Access{ClientCA: true, ClientNames: names}, verified(named("other", "other.example")), "", 401},
+		"no name":         {access.Access{ClientCA: true, ClientNames: names}, verified(named("")), "", 401},
+	} {
 		var log bytes.Buffer
 		o := options(&fake{decide: deny}) // so that a line names the caller
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		a := tokens(t)
-		a.ClientCA = row.ca
-		if row.name == "no tokens" {
-			a.Tokens = nil
-		}
-		o.Settings = with(&httpapi.Settings{Access: a})
-		r := request("POST", "/v1/check", `{"tenant":"a"}`, row.header...)
+		o.Logger, o.Settings = slog.New(slog.NewTextHandler(&log, nil)), with(&httpapi.Settings{Access: row.access})
+		r := request("POST", "/v1/check", `{"tenant":"a"}`, "X-Regiond-Token: "+row.header)
 		r.TLS = row.state
 		if got := serve(data(t, o), r); got.status != row.want {
-			t.Errorf("%s: %d", row.name, got.status)
+			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
-		if row.name == "verified" && !strings.Contains(log.String(), "caller=gateway-1") {
+		if name == "verified" && !strings.Contains(log.String(), "caller=gateway-1") {
 			t.Errorf("log: %s", log.String())
 		}
 	}
@@ -172,16 +132,9 @@ func TestClientCertificate(t *testing.T) {
 
 // TestLeastRights: what a token may do, and for whom.
 func TestLeastRights(t *testing.T) {
-	tokens, err := access.ParseTokens(strings.NewReader(strings.Join([]string{
-		"plain " + hashOf("plain"), "check " + hashOf("check") + " scopes=check", "report " + hashOf("report") + " scopes=report",
-		"usage " + hashOf("usage") + " scopes=usage,explain", "explain " + hashOf("explain") + " scopes=check,report,usage,explain",
-		"held " + hashOf("held") + " tenants=b,a", "ops " + hashOf("ops") + " scopes=admin", "support " + hashOf("support") + " scopes=admin tenants=a",
-		"collector " + hashOf("collector") + " scopes=metrics",
-		"sales " + hashOf("sales") + " scopes=limits", "agent " + hashOf("agent") + " scopes=limits tenants=a",
-	}, "\n")), access.DefaultScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := known(t, access.DefaultScopes, "plain", "check scopes=check", "report scopes=report", "usage scopes=usage,explain",
+		"explain scopes=check,report,usage,explain", "held tenants=b,a", "ops scopes=admin", "support scopes=admin tenants=a",
+		"collector scopes=metrics", "sales scopes=limits", "agent scopes=limits tenants=a")
 	a := access.Access{Tokens: tokens, AdminTokens: tokens[6:]}
 	rows := []struct {
 		call, body string
@@ -248,27 +201,5 @@ func TestLeastRights(t *testing.T) {
 	got := serve(data(t, o), request("POST", "/v1/check:batch", `{"checks":[{"tenant":"c"},{"tenant":"a"}]}`, "X-Regiond-Token: held"))
 	if !strings.HasPrefix(got.body, `{"results":[{"type":"urn:regiond:problem:forbidden",`) || strings.Count(got.body, `"status":200`) != 1 || f.calls() != 1 {
 		t.Errorf("%d %s", got.status, got.body)
-	}
-}
-
-// TestClientNames: an authority signs more certificates than those of gateways.
-func TestClientNames(t *testing.T) {
-	for _, row := range []struct {
-		cert *x509.Certificate
-		want int
-	}{
-		{&x509.Certificate{Subject: pkix.Name{CommonName: "gateway-1"}}, 200},
-		{&x509.Certificate{Subject: pkix.Name{CommonName: "other"}, DNSNames: []string{"gateway.example"}}, 200},
-		{&x509.Certificate{DNSNames: []string{"gateway.example"}}, 200},
-		{&x509.Certificate{Subject: pkix.Name{CommonName: "other"}, DNSNames: []string{"other.example"}}, 401},
-		{&x509.Certificate{}, 401},
-	} {
-		o := options(&fake{})
-		o.Settings = with(&httpapi.Settings{Access: access.Access{ClientCA: true, ClientNames: []string{"gateway-1", "gateway.example"}}})
-		r := request("POST", "/v1/check", `{"tenant":"a"}`)
-		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{row.cert}}}
-		if got := serve(data(t, o), r); got.status != row.want {
-			t.Errorf("%v %v: %d %s", row.cert.Subject, row.cert.DNSNames, got.status, got.body)
-		}
 	}
 }

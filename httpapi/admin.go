@@ -36,7 +36,7 @@ func (c *call) readyz() {
 
 // regions serves GET /v1/regions.
 func (c *call) regions() {
-	c.write(http.StatusOK, typeJSON, answer.JSON(c.Regions()))
+	c.json(c.Regions())
 }
 
 // reopen serves POST /v1/reopen/{region}.
@@ -94,9 +94,9 @@ func (c *call) resetEverywhere(tenant string) {
 		return
 	}
 	c.logReset(tenant)
-	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
+	c.json(struct {
 		Regions []quota.RegionReset `json:"regions"`
-	}{regions}))
+	}{regions})
 }
 
 // scrape serves GET /metrics.
@@ -110,9 +110,7 @@ func (c *call) page() { c.passOn(c.Page, nil) }
 func (c *call) events() {
 	c.Conn.Prove() // it lasts
 	c.passOn(c.Events, func() error {
-		if fresh := c.Settings(); fresh != nil {
-			c.settings = fresh
-		}
+		c.settings = c.Settings()
 		if caller, detail := c.authenticate(); detail != "" || c.endpoint.forbids(caller) != "" {
 			return errors.New("the caller may not read this any more")
 		}

@@ -65,8 +65,8 @@ const (
 // required; NewAdmin also requires Ready, Regions, Top, Overrides, Metrics, Page and Events.
 type Options struct {
 	Limiter Limiter
-	// Settings returns the settings in force; nil, and a nil result, mean the
-	// zero Settings. It is called once per request and must be cheap.
+	// Settings returns the settings in force; nil means the zero Settings. It is called
+	// once per request and must be cheap.
 	Settings func() *Settings
 	// Ready reports whether traffic should come here, and if not, why.
 	Ready func() (ok bool, reasons []string)
@@ -142,7 +142,7 @@ func (o *Options) validate() error {
 
 func (o *Options) setDefaults() {
 	if o.Settings == nil {
-		o.Settings = func() *Settings { return nil }
+		o.Settings = func() *Settings { return &Settings{} }
 	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -12,91 +13,69 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// checkBatch serves POST /v1/check:batch, and so on.
-func (c *call) checkBatch() {
-	c.batch(input.Checks, "/checks/", func(ctx context.Context, items []input.Item) []quota.Outcome {
-		return c.Limiter.CheckBatch(ctx, requests(items))
-	})
-}
+// decider has the limiter decide about items.
+type decider func(c *call, ctx context.Context, items []input.Item) []quota.Outcome
 
-func (c *call) reserveBatch() {
-	c.batch(input.Reservations, "/reservations/", func(ctx context.Context, items []input.Item) []quota.Outcome {
-		return c.Limiter.Reserve(ctx, requests(items))
-	})
-}
-
-func (c *call) settleBatch() {
-	c.batch(input.Settlements, "/settlements/", func(ctx context.Context, items []input.Item) []quota.Outcome {
-		return c.Limiter.Settle(ctx, c.claims(items))
-	})
-}
-
-func (c *call) extendBatch() {
-	c.batch(input.Extensions, "/extensions/", func(ctx context.Context, items []input.Item) []quota.Outcome {
-		return c.Limiter.Extend(ctx, c.claims(items))
-	})
-}
-
-func requests(items []input.Item) []quota.Request {
-	all := make([]quota.Request, len(items))
-	for i := range items {
-		all[i] = items[i].Request
-	}
-	return all
-}
-
-func (c *call) claims(items []input.Item) []quota.Claim {
-	all := make([]quota.Claim, len(items))
-	for i := range items {
-		all[i] = items[i].Claim
-		all[i].May = c.caller.MayName
-	}
-	return all
-}
-
-// batch answers a body of elements that are decided together, as far as they could be decoded; each result has the place of its
-// element, which pointers name below base. Rate limit fields are left out: they describe one decision.
-func (c *call) batch(
-	read func([]byte) ([]input.Item, []quota.FieldError), base string, decide func(context.Context, []input.Item) []quota.Outcome,
-) {
-	body, ok := c.readBody()
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
-	defer cancel()
-	var items []input.Item
-	var errs []quota.FieldError
-	if !c.inTurn(ctx, func() { items, errs = read(body) }) {
-		c.shed()
-		return
-	}
-	query, wrong := input.Query(c.query, false)
-	errs = append(errs, wrong...)
-	if len(c.Header.Values(idempotencyHeader)) > 0 {
-		errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one request and cannot come with a batch"})
-	}
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
-		return
-	}
-	if !c.mayExplain(query.Explain) {
-		return
-	}
-	decoded := make([]input.Item, 0, len(items))
-	for i := range items {
-		if c.decodable(&items[i]) {
-			items[i].Request.Explain = query.Explain
-			decoded = append(decoded, items[i])
+func ofRequests(decide func(Limiter, context.Context, []quota.Request) []quota.Outcome) decider {
+	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+		all := make([]quota.Request, len(items))
+		for i := range items {
+			all[i] = items[i].Request
 		}
+		return decide(c.Limiter, ctx, all)
 	}
-	var outcomes []quota.Outcome
-	if len(decoded) > 0 {
-		outcomes = decide(ctx, decoded)
+}
+
+func ofClaims(decide func(Limiter, context.Context, []quota.Claim) []quota.Outcome) decider {
+	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+		all := make([]quota.Claim, len(items))
+		for i := range items {
+			all[i] = items[i].Claim
+			all[i].May = c.caller.MayName
+		}
+		return decide(c.Limiter, ctx, all)
 	}
-	c.traceBatch(len(items), outcomes)
-	// What was charged is answered, however late.
-	c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(items, base, outcomes)) })
+}
+
+// batch serves POST /v1/check:batch, and so on: a body whose member has elements that are decided together, as far as they could be
+// decoded. Each result has the place of its element. Rate limit fields are left out: they describe one decision.
+func batch(member string, read func([]byte, string) input.Item, decide decider) func(*call) {
+	return func(c *call) {
+		body, ok := c.readBody()
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.Deadline)
+		defer cancel()
+		var items []input.Item
+		var errs []quota.FieldError
+		if !c.inTurn(ctx, func() { items, errs = input.Batch(body, member, read) }) {
+			c.shed()
+			return
+		}
+		query, wrong := input.Query(c.query, false)
+		errs = append(errs, wrong...)
+		if len(c.Header.Values(idempotencyHeader)) > 0 {
+			errs = append(errs, quota.FieldError{Detail: "header Idempotency-Key belongs to one request and cannot come with a batch"})
+		}
+		if c.broken(errs) || !c.mayExplain(query.Explain) {
+			return
+		}
+		decoded := make([]input.Item, 0, len(items))
+		for i := range items {
+			if c.decodable(&items[i]) {
+				items[i].Request.Explain = query.Explain
+				decoded = append(decoded, items[i])
+			}
+		}
+		var outcomes []quota.Outcome
+		if len(decoded) > 0 {
+			outcomes = decide(c, ctx, decoded)
+		}
+		c.traceBatch(len(items), outcomes)
+		// What was charged is answered, however late.
+		c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(items, "/"+member+"/", outcomes)) })
+	}
 }
 
 // decodable reports whether the limiter is asked about an item. Whose a claim is the limiter finds.
@@ -117,35 +96,34 @@ func (h *Handler) inTurn(ctx context.Context, work func()) bool {
 	return true
 }
 
-// results renders the answer of a batch; outcomes are those of the items without errors.
+// results renders the answer of a batch, with pointers below base; outcomes are those of the items without errors.
 func (c *call) results(items []input.Item, base string, outcomes []quota.Outcome) []byte {
-	out := append(answer.NewObject(len(items)*answer.Small), `"results":[`...)
+	var out bytes.Buffer
+	out.Grow(len(items) << 9) // most take a little less
+	out.WriteString(`{"results":[`)
 	room := answer.MaxBroken - len(items)*answer.MaxBrief // for problems
 	for i := range items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, '{')
 		o := &quota.Outcome{Err: errors.New("the limiter returned too few outcomes")}
 		if c.decodable(&items[i]) && len(outcomes) > 0 {
 			o, outcomes = &outcomes[0], outcomes[1:]
 		}
-		before := len(out)
-		if p := c.result(&items[i], base+strconv.Itoa(i), o); p != nil {
-			if room > 0 {
-				out.Problem(p)
-				room -= len(out) - before
-			}
-			if room <= 0 {
-				out = out[:before]
-				out.Brief(p)
-			}
-		} else {
-			c.outcome(&out, &o.Decision, items[i].Request.Dimensions)
+		before := out.Len()
+		p := c.result(&items[i], base+strconv.Itoa(i), o)
+		if p == nil {
+			answer.Write(&out, c.outcome(&o.Decision, items[i].Request.Dimensions))
+		} else if room > 0 {
+			answer.Write(&out, p.Body())
+			room -= out.Len() - before
 		}
-		out = append(out, '}')
+		if p != nil && room <= 0 {
+			out.Truncate(before)
+			answer.Write(&out, p.Brief())
+		}
+		out.Bytes()[out.Len()-1] = ',' // in place of the end of a line
 	}
-	return append(out, "]}\n"...)
+	out.Truncate(out.Len() - 1)
+	out.WriteString("]}\n")
+	return out.Bytes()
 }
 
 // result returns the problem of an element of a batch that has no decision, with pointers below base; else nil.
@@ -171,19 +149,16 @@ func (c *call) result(it *input.Item, base string, o *quota.Outcome) *answer.Pro
 	return &p
 }
 
-// outcome appends a decision of a batch.
-func (c *call) outcome(out *answer.Object, d *quota.Decision, dims quota.Dimensions) {
+// outcome is a decision of a batch.
+func (c *call) outcome(d *quota.Decision, dims quota.Dimensions) (b *answer.Body) {
 	d.ID = c.decisionID()
-	if d.Allowed || d.Settlement != nil {
-		out.Number("status", http.StatusOK)
-	} else {
-		p := answer.Denial(d)
-		out.Problem(&p)
-	}
 	if d.Settlement != nil {
-		out.Settled(d)
-		return
+		b = answer.Settled(d)
+	} else if c.logDecision(d, dims); d.Allowed {
+		b = answer.Decision(d)
+	} else {
+		return denial(d, 0)
 	}
-	c.logDecision(d, dims)
-	out.Decision(d)
+	b.Status = http.StatusOK
+	return b
 }

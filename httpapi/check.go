@@ -52,10 +52,57 @@ func (c *call) report() {
 		c.answer(&d, http.StatusServiceUnavailable)
 	default:
 		c.describe(&d, false)
-		o := answer.NewObject(answer.Small)
-		o.Report(&d)
-		c.write(http.StatusOK, typeJSON, o.End())
+		c.json(answer.Report(&d))
 	}
+}
+
+// reserve serves POST /v1/reserve: the answer of a check, with a reservation where one was made.
+func (c *call) reserve() {
+	req, ok := c.request(input.Reserve)
+	if !ok {
+		return
+	}
+	o := c.Limiter.Reserve(c.timed(), []quota.Request{req})
+	if d, ok := c.decided(o[0].Decision, o[0].Err, ""); ok {
+		c.verdict(&d, req.Dimensions)
+	}
+}
+
+// settle serves POST /v1/settle: what was used is charged, so the answer is 200 even when a limit is now exceeded.
+func (c *call) settle() {
+	d, ok := c.claim(input.Settle, ofClaims(Limiter.Settle), "settled")
+	switch {
+	case !ok:
+	case d.Settlement == nil: // nothing was charged
+		c.answer(&d, http.StatusServiceUnavailable)
+	default:
+		c.describe(&d, false)
+		c.json(answer.Settled(&d))
+	}
+}
+
+// extend serves POST /v1/extend.
+func (c *call) extend() {
+	if d, ok := c.claim(input.Extend, ofClaims(Limiter.Extend), ""); ok {
+		c.verdict(&d, nil)
+	}
+}
+
+// claim reads a claim and has the limiter carry it out; without a decision it answers and returns false.
+func (c *call) claim(read func([]byte, string) input.Item, decide decider, label string) (d quota.Decision, ok bool) {
+	body, ok := c.readBody()
+	if !ok {
+		return d, false
+	}
+	it := read(body, "")
+	if c.query != "" {
+		it.Errs = append(it.Errs, quota.FieldError{Detail: "this call has no parameters"})
+	}
+	if c.broken(it.Errs) {
+		return d, false
+	}
+	o := decide(c, c.timed(), []input.Item{it})
+	return c.decided(o[0].Decision, o[0].Err, label)
 }
 
 // usage serves GET /v1/usage/{tenant}: the answer of a check as information,
@@ -73,8 +120,7 @@ func (c *call) listUsage() {
 	}
 	q, errs := input.Usage(c.query)
 	switch {
-	case len(errs) > 0:
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	case c.broken(errs):
 		return
 	case c.Usage == nil:
 		c.unavailable("The usage of all tenants is not known here.")
@@ -87,7 +133,7 @@ func (c *call) listUsage() {
 		c.failed(err, "usage not listed", "The usage cannot be listed now. Ask for the same page again.")
 		return
 	}
-	c.write(http.StatusOK, typeJSON, answer.JSON(page))
+	c.json(page)
 }
 
 // explain serves GET /v1/explain/{tenant}: usage with the terms of the answer, and in words. The
@@ -111,10 +157,9 @@ func (c *call) peek(explain bool) {
 	}
 	req.Tenant = tenant
 	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, input.Merge(errs, req.Validate())...))
-		return
+		errs = input.Merge(errs, req.Validate())
 	}
-	if !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
+	if c.broken(errs) || !c.mayName(tenant) || !c.mayExplain(req.Explain && !explain) {
 		return
 	}
 	req.Explain, req.Usage = req.Explain || explain, !explain
@@ -175,16 +220,17 @@ func (c *call) failed(err error, what, detail string) {
 func (c *call) answer(d *quota.Decision, status int) {
 	c.describe(d, status != http.StatusOK)
 	if status == http.StatusOK {
-		o := answer.NewObject(answer.Small)
-		o.Decision(d)
-		c.write(status, typeJSON, o.End())
+		c.json(answer.Decision(d))
 		return
 	}
-	o, p := answer.NewObject(answer.Large), answer.Denial(d)
+	c.write(status, typeProblem, answer.JSON(denial(d, status)))
+}
+
+// denial is the answer of a denial, under a status or, if that is 0, its own.
+func denial(d *quota.Decision, status int) *answer.Body {
+	p := answer.Denial(d)
 	p.Status = status
-	o.Problem(&p)
-	o.Decision(d)
-	c.write(status, typeProblem, o.End())
+	return answer.Decision(d).With(&p)
 }
 
 // describe sets the header fields of a decision.

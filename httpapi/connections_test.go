@@ -89,21 +89,47 @@ func bounded(t *testing.T, most int) (l net.Listener, bound *conn.Bound) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	return bound.Listen(listen(t)), bound
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bound.Listen(l), bound
+	return l
 }
 
-// engine is the one on which the tests run.
-func engine(h *httpapi.Handler, bound *conn.Bound) server {
-	if onFasthttp {
-		return plain.New(h, slog.New(slog.DiscardHandler))
+// dial connects to a server.
+func dial(t *testing.T, l net.Listener) *visitor {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
 	}
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	t.Cleanup(func() { _ = c.Close() })
+	return &visitor{c, bufio.NewReader(c)}
+}
+
+// An engine makes a server.
+type engine func(h *httpapi.Handler, bound *conn.Bound) server
+
+func onFasthttp(h *httpapi.Handler, _ *conn.Bound) server {
+	return plain.New(h, slog.New(slog.DiscardHandler))
+}
+
+func onNetHTTP(h *httpapi.Handler, bound *conn.Bound) server {
 	s := httpapi.NewServer(h, slog.New(slog.DiscardHandler), bound)
 	s.Protocols.SetUnencryptedHTTP2(true) // as over TLS
 	return s
+}
+
+// onBoth runs a test once on each engine.
+func onBoth(t *testing.T, test func(t *testing.T, on engine)) {
+	t.Run("net/http", func(t *testing.T) { test(t, onNetHTTP) })
+	t.Run("fasthttp", func(t *testing.T) { test(t, onFasthttp) })
 }
 
 // handler is that of the data listener.
@@ -117,21 +143,13 @@ func handler(t testing.TB, o httpapi.Options) *httpapi.Handler {
 }
 
 // visitors starts a server that has at most so many connections.
-func visitors(t *testing.T, most int, f *fake) (dial func() *visitor, bound *conn.Bound) {
+func visitors(t *testing.T, on engine, most int, f *fake) (next func() *visitor, bound *conn.Bound) {
 	t.Helper()
 	l, bound := bounded(t, most)
 	o := options(f)
 	o.Deadline = 10 * time.Second // on a busy machine requests wait, and would be shed
-	start(t, engine(handler(t, o), bound), l)
-	return func() *visitor {
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		t.Cleanup(func() { _ = c.Close() })
-		return &visitor{c, bufio.NewReader(c)}
-	}, bound
+	start(t, on(handler(t, o), bound), l)
+	return func() *visitor { return dial(t, l) }, bound
 }
 
 // rests waits until so many connections are between two requests: a server notes that
@@ -152,7 +170,9 @@ func becomes(t *testing.T, what string, is func() int, want int) {
 
 // TestWhoMakesRoom: strangers go first, then the longest idle, and nobody who is being
 // answered.
-func TestWhoMakesRoom(t *testing.T) {
+func TestWhoMakesRoom(t *testing.T) { onBoth(t, testWhoMakesRoom) }
+
+func testWhoMakesRoom(t *testing.T, on engine) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	f := &fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
 		if r.Tenant == "slow" {
@@ -161,7 +181,7 @@ func TestWhoMakesRoom(t *testing.T) {
 		}
 		return allowed(r), nil
 	}}
-	dial, bound := visitors(t, 3, f)
+	dial, bound := visitors(t, on, 3, f)
 	first, second := dial(), dial()
 	first.check(t)
 	rests(t, bound, 1)
@@ -254,10 +274,7 @@ func streams(t *testing.T, v *visitor) func(end <-chan struct{}) <-chan int {
 // TestStreamsTakeRoom: each request of HTTP/2 beyond the first of its connection takes the room
 // of a connection while it is under way, displaces as one, and is refused where there is none.
 func TestStreamsTakeRoom(t *testing.T) {
-	if onFasthttp {
-		t.Skip("it has no HTTP/2")
-	}
-	dial, bound := visitors(t, 4, &fake{})
+	dial, bound := visitors(t, onNetHTTP, 4, &fake{})
 	check := streams(t, dial())
 	if status := <-check(nil); status != http.StatusOK {
 		t.Fatal(status)

@@ -1,9 +1,11 @@
 // Package httpapi serves regiond's HTTP API: it turns requests into checks for a
 // Limiter, and decisions into answers for clients and gateways.
 //
-//	NewData    POST /v1/check, /v1/check:batch, /v1/report, GET /v1/usage/{tenant},
-//	           GET /v1/explain/{tenant}, ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx, GET /v1/openapi.yaml
-//	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, /v1/top, /v1/explain/{tenant}, DELETE /v1/usage/{tenant}, /debug/pprof/
+//	NewData    POST /v1/check, /v1/reserve, /v1/settle and /v1/extend, each with :batch too, /v1/report,
+//	           GET /v1/usage, /v1/usage/{tenant}, /v1/explain/{tenant}, /v1/openapi.yaml,
+//	           ANY /v1/authz, /v1/authz/{path...}, /v1/authz-nginx
+//	NewAdmin   /healthz, /readyz, /metrics, /v1/regions, /v1/events, /v1/top, /v1/explain/{tenant}, /v1/overrides,
+//	           POST /v1/reopen/{region}, DELETE /v1/usage/{tenant}, /session, the page, /debug/pprof/
 //	NewServer  an http.Server with every timeout and size limit set; package plain has one on fasthttp
 //
 // A request passes these files, top to bottom:

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"fmt"
@@ -24,9 +23,6 @@ import (
 // TestRefusalArrives: a client that reads nothing before it has sent all of a request gets the refusal, and then the end.
 // A connection that is closed with unread bytes is reset, which gateways take for an outage of the limiter.
 func TestRefusalArrives(t *testing.T) {
-	if onFasthttp {
-		t.Skip("it was all engines' the first time")
-	}
 	o := options(&fake{})
 	o.Deadline = 20 * time.Second // a request that has waited for longer is refused with 503
 	h := handler(t, o)
@@ -113,8 +109,10 @@ func (v *visitor) refuse(t *testing.T) {
 
 // TestDrainIsBounded: a client that does not close a refused connection, or goes on to send, keeps it for a second and a
 // megabyte; until then it counts.
-func TestDrainIsBounded(t *testing.T) {
-	dial, bound := visitors(t, 2, &fake{})
+func TestDrainIsBounded(t *testing.T) { onBoth(t, testDrainIsBounded) }
+
+func testDrainIsBounded(t *testing.T, on engine) {
+	dial, bound := visitors(t, on, 2, &fake{})
 	silent := dial()
 	silent.refuse(t)
 	if n := func() int { return bound.Counts().Open }(); n != 1 {
@@ -138,8 +136,10 @@ func TestDrainIsBounded(t *testing.T) {
 }
 
 // TestDrainMakesRoom: a refused connection whose client does not close it is displaced, also one that is proven.
-func TestDrainMakesRoom(t *testing.T) {
-	dial, _ := visitors(t, 1, &fake{})
+func TestDrainMakesRoom(t *testing.T) { onBoth(t, testDrainMakesRoom) }
+
+func testDrainMakesRoom(t *testing.T, on engine) {
+	dial, _ := visitors(t, on, 1, &fake{})
 	stranger, known, next := dial(), (*visitor)(nil), (*visitor)(nil)
 	stranger.refuse(t)
 	known = dial()
@@ -150,19 +150,18 @@ func TestDrainMakesRoom(t *testing.T) {
 }
 
 // TestIdleIsClosedAtOnce: a server that stops does not wait for the clients of idle connections.
-func TestIdleIsClosedAtOnce(t *testing.T) {
+func TestIdleIsClosedAtOnce(t *testing.T) { onBoth(t, testIdleIsClosedAtOnce) }
+
+func testIdleIsClosedAtOnce(t *testing.T, on engine) {
 	const idle = 20
 	var stops time.Time
 	t.Run("server", func(server *testing.T) {
-		dial, bound := visitors(server, idle, &fake{})
-		at := dial().RemoteAddr().String()
+		l, bound := bounded(server, idle)
+		o := options(&fake{})
+		o.Deadline = 20 * time.Second
+		start(server, on(handler(t, o), bound), l)
 		for i := range idle {
-			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() }) // after the server
-			(&visitor{c, bufio.NewReader(c)}).check(t)
+			dial(t, l).check(t) // and is closed after the server
 			rests(t, bound, i+1)
 		}
 		stops = time.Now()
@@ -176,10 +175,7 @@ func TestIdleIsClosedAtOnce(t *testing.T) {
 // client, and so Caddy, does not send one that is above what the server says that it takes; others do, and then all requests
 // of the connection would end with it.
 func TestRefusalArrivesOverHTTP2(t *testing.T) {
-	if onFasthttp {
-		t.Skip("this engine has no HTTP/2")
-	}
-	dial, _ := visitors(t, 10, &fake{})
+	dial, _ := visitors(t, onNetHTTP, 10, &fake{})
 	c := dial()
 	f := http2.NewFramer(c, c.in)
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/httpapi/access"
+	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/httpapi/paths"
 )
 
@@ -44,14 +45,14 @@ func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwar
 func dataEndpoints() []endpoint {
 	return []endpoint{
 		{"POST", "/v1/check", guardData, access.Check, (*call).check},
-		{"POST", "/v1/check:batch", guardData, access.Check, (*call).checkBatch},
+		{"POST", "/v1/check:batch", guardData, access.Check, batch("checks", input.Check, ofRequests(Limiter.CheckBatch))},
 		{"POST", "/v1/report", guardData, access.Report, (*call).report},
 		{"POST", "/v1/reserve", guardData, access.Check, (*call).reserve},
-		{"POST", "/v1/reserve:batch", guardData, access.Check, (*call).reserveBatch},
+		{"POST", "/v1/reserve:batch", guardData, access.Check, batch("reservations", input.Reserve, ofRequests(Limiter.Reserve))},
 		{"POST", "/v1/settle", guardData, access.Report, (*call).settle},
-		{"POST", "/v1/settle:batch", guardData, access.Report, (*call).settleBatch},
+		{"POST", "/v1/settle:batch", guardData, access.Report, batch("settlements", input.Settle, ofClaims(Limiter.Settle))},
 		{"POST", "/v1/extend", guardData, access.Check, (*call).extend},
-		{"POST", "/v1/extend:batch", guardData, access.Check, (*call).extendBatch},
+		{"POST", "/v1/extend:batch", guardData, access.Check, batch("extensions", input.Extend, ofClaims(Limiter.Extend))},
 		{"GET", "/v1/usage/{tenant}", guardData, access.Usage, (*call).usage},
 		{"GET", "/v1/usage", guardData, access.Usage | access.UsageOfAll, (*call).listUsage},
 		{"GET", "/v1/explain/{tenant}", guardData, access.Explain, (*call).explain},

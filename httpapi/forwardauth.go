@@ -120,10 +120,7 @@ func (c *call) authzAnswer(d *quota.Decision) {
 	}
 	p := answer.Denial(d)
 	c.forGateway(&p)
-	o := answer.NewObject(answer.Large)
-	o.Problem(&p)
-	o.Refusal(d)
-	c.write(p.Status, typeProblem, o.End())
+	c.write(p.Status, typeProblem, answer.JSON(answer.Refusal(d).With(&p)))
 }
 
 // authzUndecided never lets an error look like an outage of the limiter, on

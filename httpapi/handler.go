@@ -106,10 +106,7 @@ type call struct {
 
 // serve finds the answer.
 func (c *call) serve() {
-	c.start = c.Now()
-	if c.settings = c.Settings(); c.settings == nil {
-		c.settings = &Settings{}
-	}
+	c.start, c.settings = c.Now(), c.Settings()
 	// The path as it was sent: url.URL does not keep the difference between "/"
 	// and "%2F" when anything else is out of the ordinary.
 	path, _ := paths.Target(c.Target) // "" for what is no path, which no endpoint has
@@ -355,9 +352,15 @@ func (c *call) refuse(p answer.Problem) {
 	if c.forwardAuth() {
 		c.forGateway(&p)
 	}
-	o := answer.NewObject(answer.Large)
-	o.Problem(&p)
-	c.write(p.Code(), typeProblem, o.End())
+	c.write(p.Code(), typeProblem, answer.JSON(p.Body()))
+}
+
+// broken refuses a request that breaks rules, if there are errors.
+func (c *call) broken(errs []quota.FieldError) bool {
+	if len(errs) > 0 {
+		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	}
+	return len(errs) > 0
 }
 
 // Types of answers.
@@ -365,6 +368,9 @@ const (
 	typeJSON    = "application/json"
 	typeProblem = "application/problem+json"
 )
+
+// json answers with a value.
+func (c *call) json(v any) { c.write(http.StatusOK, typeJSON, answer.JSON(v)) }
 
 // write sets the whole answer.
 func (c *call) write(status int, contentType string, body []byte) {

@@ -6,9 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -21,40 +19,6 @@ import (
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/quota"
 )
-
-func TestRouting(t *testing.T) {
-	rows := []struct {
-		method, target string
-		status         int
-		allow          string
-	}{
-		{"GET", "/v1/check", 405, "POST"},
-		{"HEAD", "/v1/check", 405, "POST"},
-		{"OPTIONS", "/v1/check", 405, "POST"},
-		{"POST", "/v1/check/", 404, ""},
-		{"POST", "//v1/check", 404, ""},
-		{"POST", "/v1/check%3Abatch", 400, ""}, // the same call as with a colon
-		{"POST", "/v1/check%3abatch", 400, ""},
-		{"POST", "/v1/check%253Abatch", 404, ""},
-		{"POST", "/v1/%63heck", 404, ""},
-		{"POST", "/v1/usage/a", 405, "GET, HEAD"},
-		{"GET", "/v1/usage/a", 200, ""},
-		{"HEAD", "/v1/usage/a", 200, ""},
-		{"GET", "/v1/usage/a/b", 404, ""},
-		{"GET", "/v1/usage/", 404, ""},
-		{"GET", "/v1/usage/..", 200, ""}, // a tenant may be called so
-		{"HEAD", "/v1/openapi.yaml", 200, ""},
-		{"GET", "/v1/authzx", 404, ""},
-		{"GET", "/healthz", 404, ""},
-		{"DELETE", "/v1/usage/a", 405, "GET, HEAD"},
-	}
-	for _, row := range rows {
-		got := serve(data(t, options(&fake{})), request(row.method, row.target, ""))
-		if got.status != row.status || got.field("Allow") != row.allow || got.field("Cache-Control") != "no-store" {
-			t.Errorf("%s %s: %d, Allow %q, want %d, %q", row.method, row.target, got.status, got.field("Allow"), row.status, row.allow)
-		}
-	}
-}
 
 func TestSettingsAreReadOncePerRequest(t *testing.T) {
 	reads := 0
@@ -291,70 +255,5 @@ func TestMetrics(t *testing.T) {
 	}
 	if !maps.Equal(counts, want) {
 		t.Errorf("got  %v\nwant %v", counts, want)
-	}
-}
-
-// raw sends bytes over a connection of its own and reads until the server closes it.
-func raw(t *testing.T, address, send string) string {
-	t.Helper()
-	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	_, _ = io.WriteString(c, send)
-	got, _ := io.ReadAll(c) // a reset where the server does not read all
-	return string(got)
-}
-
-// What only a real connection shows: spelling, framing, and what net/http
-// refuses before a handler sees it.
-func TestOnTheWire(t *testing.T) {
-	o := options(&fake{decide: deny})
-	f := forwardAuth()
-	f.Routes = append(f.Routes, quota.Route{Name: "open", Path: "/public/*", Skip: true})
-	o.Settings = with(&httpapi.Settings{ForwardAuth: f})
-	server := httptest.NewUnstartedServer(nil)
-	server.Config = httpapi.NewServer(data(t, o), slog.New(slog.DiscardHandler), nil)
-	server.Start()
-	defer server.Close()
-	const host = " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
-	rows := []struct {
-		name, send string
-		want, not  []string
-	}{
-		{
-			"spelling", "POST /v1/check" + host + "Content-Length: 14\r\n\r\n{\"tenant\":\"a\"}",
-			[]string{"HTTP/1.1 429 ", "\r\nRateLimit: \"", "\r\nRateLimit-Policy: \"", "\r\nRetry-After: 13\r\n", "\r\nContent-Length: ", `{"type":`},
-			[]string{"Server:"},
-		},
-		{
-			"HEAD", "HEAD /v1/authz/x" + host + "X-Tenant: a\r\n\r\n",
-			[]string{"HTTP/1.1 429 ", "\r\nRateLimit: \"", "\r\nX-Regiond-Decision: deny\r\n", "\r\nContent-Length: "},
-			[]string{`{"type":`},
-		},
-		{"two slashes are no redirect", "POST /v1/authz//x/../login" + host + "X-Tenant: a\r\n\r\n", []string{"HTTP/1.1 429 "}, nil},
-		{"odd bytes keep their escapes", "GET /v1/authz/public%2fx|" + host + "X-Tenant: a\r\n\r\n", []string{"HTTP/1.1 429 "}, nil},
-		{"absolute form", "GET http://h/v1/authz/status" + host + "\r\n", []string{"HTTP/1.1 200 ", "\r\nX-Regiond-Decision: allow\r\n", "\r\nContent-Length: 0\r\n"}, nil},
-		{"too large", "POST /v1/check" + host + "Content-Length: 70000\r\n\r\n", []string{"HTTP/1.1 413 ", "\r\nConnection: close\r\n"}, nil},
-		{"too large, chunked", "POST /v1/check" + host + "Transfer-Encoding: chunked\r\n\r\n11000\r\n" + strings.Repeat(" ", 0x11000) + "\r\n0\r\n\r\n", []string{"HTTP/1.1 413 "}, nil},
-		{"header too large", "GET /v1/usage/a" + host + "X: " + strings.Repeat("x", 40<<10) + "\r\n\r\n", []string{"HTTP/1.1 431 "}, nil},
-		{"HTTP/2 in the clear", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []string{"HTTP/1.1 "}, []string{"200 OK"}},
-	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			got := raw(t, server.Listener.Addr().String(), row.send)
-			for _, want := range row.want {
-				if !strings.Contains(got, want) {
-					t.Errorf("no %q in %q", want, got)
-				}
-			}
-			for _, not := range row.not {
-				if strings.Contains(got, not) {
-					t.Errorf("%q in %q", not, got)
-				}
-			}
-		})
 	}
 }

@@ -140,23 +140,22 @@ func refuseAliases(f *quota.ForwardAuth, h Header) error {
 		if !strings.ContainsAny(name, "_.") {
 			continue
 		}
+		alias := ""
 		if isAlias(name, f.Tenant.Header) {
-			return aliasError(f.Tenant.Header)
-		}
-		if from := f.PolicyFrom; from != nil && isAlias(name, from.Header) {
-			return aliasError(from.Header)
+			alias = f.Tenant.Header
+		} else if from := f.PolicyFrom; from != nil && isAlias(name, from.Header) {
+			alias = from.Header
 		}
 		for i := range f.Dimensions {
 			if isAlias(name, f.Dimensions[i].Header) {
-				return aliasError(f.Dimensions[i].Header)
+				alias = cmp.Or(alias, f.Dimensions[i].Header)
 			}
+		}
+		if alias != "" {
+			return fmt.Errorf("header %s has an alias written with _ or . in this request", alias)
 		}
 	}
 	return nil
-}
-
-func aliasError(header string) error {
-	return fmt.Errorf("header %s has an alias written with _ or . in this request", header)
 }
 
 // isAlias reports whether name is header, without regard to case, once its "_" and "."

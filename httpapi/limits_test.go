@@ -177,9 +177,6 @@ func TestLimitsOfAConnection(t *testing.T) {
 
 // TestRefusedAtOnce: what can never become a request is refused when it is here, and with the reason.
 func TestRefusedAtOnce(t *testing.T) {
-	if onFasthttp {
-		t.Skip("it was fasthttp's the first time")
-	}
 	const lf, tls = "ends with LF alone", "This is TLS"
 	check := sized("", jsonCheck)
 	for name, row := range map[string]struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/regiond/regiond/httpapi/answer"
@@ -43,15 +42,12 @@ func newOverride(o *quota.Override) *override {
 	}
 	a := &override{
 		Tenant: o.Tenant, Version: o.Version.String(), Deleted: o.Deleted, Policy: o.Policy, By: o.By, Reason: o.Reason,
-		SetAt: quota.TimeText(o.Version.WallUS),
+		SetAt: quota.TimeText(o.Version.WallUS), Limits: map[string]int64{},
 	}
 	if o.Enforcement != nil {
 		a.Enforcement = o.Enforcement.String()
 	}
 	for _, l := range o.Limits {
-		if a.Limits == nil {
-			a.Limits = map[string]int64{}
-		}
 		a.Limits[l.Name] = l.Units
 	}
 	if o.ExpiresUS > 0 {
@@ -87,8 +83,7 @@ func (c *call) edit(o quota.Override, wrong []quota.FieldError) {
 	e := quota.Edit{Override: o}
 	var more []quota.FieldError
 	e.IfMatch, e.IfNone, more = input.Condition(c.Header.Values("If-Match"), c.Header.Values("If-None-Match"))
-	if wrong = append(wrong, more...); len(wrong) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, wrong...))
+	if c.broken(append(wrong, more...)) {
 		return
 	}
 	if _, ok := c.edits.Pass(c.caller.Name, c.start); !ok {
@@ -113,19 +108,20 @@ func (c *call) edit(o quota.Override, wrong []quota.FieldError) {
 		c.failed(err, "override not set",
 			"Whether the override was changed is not known: "+err.Error()+". Read it, and send the edit again.")
 	case r.Refused && e.IfNone:
-		c.refuse(answer.Problem{
-			Kind: answer.Precondition, Detail: "The tenant has an override, and If-None-Match: * wants none. Nothing was changed.",
-		})
+		c.otherOverride("The tenant has an override, and If-None-Match: * wants none")
 	case r.Refused && r.Before == nil:
-		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The tenant has no override any more. Nothing was changed."})
+		c.otherOverride("The tenant has no override any more")
 	case r.Refused:
-		c.refuse(answer.Problem{Kind: answer.Precondition, Detail: "The override is version " + r.Version.String() +
-			" now: read it, and send what it is to be with its ETag in If-Match. Nothing was changed."})
+		c.otherOverride("The override is version " + r.Version.String() + " now: read it, and send what it is to be with its ETag in If-Match")
 	case o.Deleted && r.Before == nil:
 		c.noOverride()
 	default:
 		c.edited(o.Tenant, &e, &r)
 	}
+}
+
+func (c *call) otherOverride(why string) {
+	c.refuse(answer.Problem{Kind: answer.Precondition, Detail: why + ". Nothing was changed."})
 }
 
 func (c *call) noOverride() {
@@ -151,12 +147,12 @@ func (c *call) edited(tenant string, e *quota.Edit, r *quota.Edited) {
 	for _, g := range r.Regions {
 		regions[g.Region] = g.Result
 	}
-	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
+	c.json(struct {
 		Tenant  string            `json:"tenant"`
 		Version string            `json:"version"`
 		Regions map[string]string `json:"regions"`
 		Ignored []string          `json:"ignored,omitempty"`
-	}{tenant, r.Version.String(), regions, r.Ignored}))
+	}{tenant, r.Version.String(), regions, r.Ignored})
 }
 
 // showOverride serves GET /v1/overrides/{tenant}.
@@ -174,15 +170,14 @@ func (c *call) showOverride() {
 		c.noOverride()
 	default:
 		c.Fields.Set("Etag", `"`+o.Version.String()+`"`)
-		c.write(http.StatusOK, typeJSON, answer.JSON(newOverride(o)))
+		c.json(newOverride(o))
 	}
 }
 
 // listOverrides serves GET /v1/overrides.
 func (c *call) listOverrides() {
 	after, n, errs := input.Overrides(c.query)
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	if c.broken(errs) {
 		return
 	}
 	all, next, err := c.Overrides.List(after, n)
@@ -197,7 +192,7 @@ func (c *call) listOverrides() {
 	for i, o := range all {
 		page.Overrides[i] = newOverride(o)
 	}
-	c.write(http.StatusOK, typeJSON, answer.JSON(page))
+	c.json(page)
 }
 
 // overrideHistory serves GET /v1/overrides/{tenant}/history.
@@ -217,18 +212,14 @@ func (c *call) overrideHistory() {
 		Old *override `json:"old"`
 		New *override `json:"new"`
 	}
-	edits := []edit{}
-	for i, o := range all {
-		if i == quota.MaxEdits { // it is there for the one after it
-			break
-		}
-		e := edit{New: newOverride(o)}
+	edits := make([]edit, min(len(all), quota.MaxEdits))
+	for i := range edits {
+		edits[i].New = newOverride(all[i])
 		if i+1 < len(all) {
-			e.Old = newOverride(all[i+1])
+			edits[i].Old = newOverride(all[i+1])
 		}
-		edits = append(edits, e)
 	}
-	c.write(http.StatusOK, typeJSON, answer.JSON(struct {
+	c.json(struct {
 		Edits []edit `json:"edits"`
-	}{edits}))
+	}{edits})
 }

@@ -14,12 +14,13 @@ import (
 
 // request reads the request of a check, a report or a reserve; when it cannot, it answers
 // and returns false. The limiter validates what could be decoded.
-func (c *call) request(read func([]byte, string) (quota.Request, []quota.FieldError)) (quota.Request, bool) {
+func (c *call) request(read func([]byte, string) input.Item) (quota.Request, bool) {
 	body, ok := c.readBody()
 	if !ok {
 		return quota.Request{}, false
 	}
-	req, errs := read(body, "")
+	it := read(body, "")
+	req, errs := it.Request, it.Errs
 	query, others := input.Query(c.query, false)
 	key, err := input.IdempotencyKey(c.Header.Values(idempotencyHeader))
 	if err != nil {
@@ -28,8 +29,7 @@ func (c *call) request(read func([]byte, string) (quota.Request, []quota.FieldEr
 	if len(errs) == 0 && len(others) > 0 {
 		errs = req.Validate()
 	}
-	if errs = append(errs, others...); len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	if c.broken(append(errs, others...)) {
 		return quota.Request{}, false
 	}
 	req.Explain, req.IdempotencyKey = query.Explain, key
@@ -51,11 +51,7 @@ func (c *call) pathTenant(query string) (tenant string, ok bool) {
 	default:
 		errs = append(errs, quota.FieldError{Detail: "unexpected query: there is only " + query})
 	}
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
-		return "", false
-	}
-	return tenant, c.mayName(tenant)
+	return tenant, !c.broken(errs) && c.mayName(tenant)
 }
 
 const idempotencyHeader = "Idempotency-Key"
@@ -83,7 +79,7 @@ func (c *call) readBody() (body []byte, ok bool) {
 		c.refuse(answer.Problem{Kind: answer.TooLarge, Detail: fmt.Sprintf("A body has at most %d bytes.", MaxBody)})
 		return nil, false
 	case err != nil:
-		c.refuse(answer.Broken(quota.FaultInput, quota.FieldError{Detail: "the body could not be read to its end"}))
+		c.broken([]quota.FieldError{{Detail: "the body could not be read to its end"}})
 		return nil, false
 	case len(body) > 0 && c.late():
 		c.shed()

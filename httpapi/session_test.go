@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -143,47 +141,35 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 // TestSessionsOfTwoPorts: a browser has one list of cookies for all ports of a host. A page of one region's
 // process, as of kubectl port-forward, neither ends nor hides a session of another's.
 func TestSessionsOfTwoPorts(t *testing.T) {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
+	o := options(&fake{})
+	o.Settings = with(&httpapi.Settings{Access: tokens(t)})
+	one, other := admin(t, o), admin(t, o)
+	ask := func(h http.Handler, method, target, port string, cookies ...string) reply {
+		r := request(method, target, `{"token":"adm1n"}`, "Cookie: "+strings.Join(cookies, "; "))
+		r.Host = "localhost:" + port
+		return serve(h, r)
 	}
-	ports := map[string]http.Handler{}
-	ask := func(method, port, body string) int {
-		t.Helper()
-		r := httptest.NewRequest(method, "http://localhost:"+port+"/session", strings.NewReader(body))
-		if body == "" && method == "GET" {
-			r = httptest.NewRequest(method, "http://localhost:"+port+"/v1/regions", http.NoBody)
-		}
-		r.Header.Set("X-Requested-With", "test")
-		for _, cookie := range jar.Cookies(r.URL) {
-			r.AddCookie(cookie)
-		}
-		w := httptest.NewRecorder()
-		ports[port].ServeHTTP(w, r)
-		jar.SetCookies(r.URL, w.Result().Cookies())
-		return w.Code
+	cookie := func(r reply) string {
+		text, _, _ := strings.Cut(r.field("Set-Cookie"), ";")
+		return text
 	}
-	for _, port := range []string{"9090", "9190"} {
-		o := options(&fake{})
-		o.Settings = with(&httpapi.Settings{Access: tokens(t)})
-		ports[port] = admin(t, o)
-		if got := ask("POST", port, `{"token":"adm1n"}`); got != 204 {
-			t.Fatalf("login at port %s: %d", port, got)
-		}
+	first := cookie(ask(one, "POST", "/session", "9090"))
+	second := cookie(ask(other, "POST", "/session", "9190", first))
+	if a, b := ask(one, "GET", "/v1/regions", "9090", first, second), ask(other, "GET", "/v1/regions", "9190", first, second); a.status != 200 || b.status != 200 {
+		t.Errorf("after a login at both ports they answer %d and %d", a.status, b.status)
 	}
-	for _, port := range []string{"9090", "9190"} {
-		if got := ask("GET", port, ""); got != 200 {
-			t.Errorf("after a login at both ports, port %s answers %d", port, got)
-		}
-	}
-	if ask("DELETE", "9190", ""); ask("GET", "9090", "") != 200 || ask("GET", "9190", "") != 401 {
-		t.Error("a logout at one port is not one there alone")
+	ended := cookie(ask(other, "DELETE", "/session", "9190", first, second))
+	if a, b := ask(one, "GET", "/v1/regions", "9090", first, ended), ask(other, "GET", "/v1/regions", "9190", first, second); a.status != 200 || b.status != 401 ||
+		!strings.HasPrefix(second, strings.TrimSuffix(ended, "=")+"=") {
+		t.Errorf("after a logout at one port they answer %d and %d, and the cookie %s ends %s", a.status, b.status, ended, second)
 	}
 	// Another program of the host can set a cookie of the same name under a longer path, which comes first.
-	session := logIn(t, ports["9090"], "adm1n")
-	name, _, _ := strings.Cut(strings.TrimPrefix(session, "Cookie: "), "=")
-	if got := serve(ports["9090"], request("GET", "/v1/regions", "", "Cookie: "+name+"=other; "+strings.TrimPrefix(session, "Cookie: "))).status; got != 200 {
-		t.Errorf("behind another cookie of its name a session gets %d", got)
+	name, _, _ := strings.Cut(first, "=")
+	if strings.HasPrefix(second, name+"=") {
+		t.Errorf("the cookies of both ports are called %s: the browser keeps one", name)
+	}
+	if got := ask(one, "GET", "/v1/regions", "9090", name+"=other", first); got.status != 200 {
+		t.Errorf("behind another cookie of its name a session gets %d", got.status)
 	}
 }
 
@@ -197,11 +183,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens(t).Tokens}}
 		},
 		"the token has other scopes": func(_ http.Handler, settings **httpapi.Settings, _ string) {
-			tokens, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+" scopes=metrics"), access.AdminScopes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: tokens}}
+			*settings = &httpapi.Settings{Access: access.Access{AdminTokens: known(t, access.AdminScopes, "adm1n scopes=metrics")}}
 		},
 		"the session is over": func(http.Handler, **httpapi.Settings, string) { clock.now = clock.now.Add(access.SessionLife) },
 		"logged out": func(h http.Handler, _ **httpapi.Settings, session string) {
@@ -246,45 +228,5 @@ func TestSessionsAreBounded(t *testing.T) {
 		if got := serve(h, request("GET", "/v1/regions", "", all[i])).status; got != want {
 			t.Errorf("session %d gets %d, want %d", i, got, want)
 		}
-	}
-}
-
-func TestLoginRefused(t *testing.T) {
-	tokens, err := access.ParseTokens(strings.NewReader("op "+hashOf("adm1n")+"\nscrape "+hashOf("metrics")+" scopes=metrics\nheld "+hashOf("held")+" tenants=acme"), access.AdminScopes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := options(&fake{})
-	o.Settings = with(&httpapi.Settings{Access: access.Access{AdminTokens: tokens}})
-	h := admin(t, o)
-	for _, row := range []struct {
-		body   string
-		header []string
-		want   int
-	}{
-		{`{"token":"wrong"}`, nil, 401},
-		{`{"token":""}`, nil, 401},
-		{`{"token":"` + hashOf("adm1n") + `"}`, nil, 401},
-		{`token=adm1n`, nil, 401},
-		{`{"token":"` + strings.Repeat("x", 5000) + `"}`, nil, 401},
-		{`{"token":"metrics"}`, nil, 403},
-		{`{"token":"held"}`, nil, 403},
-		{`{"token":"adm1n"}`, []string{"Sec-Fetch-Site: cross-site"}, 403},
-		{`{"token":"adm1n"}`, []string{"Origin: https://evil.example"}, 403},
-		{`{"token":"adm1n"}`, []string{"Sec-Fetch-Site: same-origin"}, 204},
-	} {
-		got := serve(h, request("POST", "/session", row.body, row.header...))
-		if got.status != row.want || (got.field("Set-Cookie") != "") != (row.want == 204) {
-			t.Errorf("%.40s %q: %d, cookie %q, want %d", row.body, row.header, got.status, got.field("Set-Cookie"), row.want)
-		}
-	}
-	foreign := httptest.NewRequest("POST", "/session", strings.NewReader(`{"token":"adm1n"}`))
-	foreign.Host = "evil.example"
-	if got := serve(h, foreign).status; got != 421 {
-		t.Errorf("under a foreign host: %d, want 421", got)
-	}
-	open := admin(t, options(&fake{}))
-	if got := serve(open, request("POST", "/session", `{"token":"adm1n"}`)).status; got != 401 {
-		t.Errorf("where no token is known: %d, want 401", got)
 	}
 }

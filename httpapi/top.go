@@ -4,20 +4,16 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/http"
 	"strings"
 
 	"github.com/regiond/regiond/httpapi/access"
-	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/input"
-	"github.com/regiond/regiond/quota"
 )
 
 // top serves GET /v1/top.
 func (c *call) top() {
 	q, errs := input.Top(c.query)
-	if len(errs) > 0 {
-		c.refuse(answer.Broken(quota.FaultInput, errs...))
+	if c.broken(errs) {
 		return
 	}
 	report, err := c.Top(q)
@@ -32,7 +28,7 @@ func (c *call) top() {
 			row.Tenant, row.Partition = c.pseudonym(row.Tenant), c.partitionPseudonym(row.Partition)
 		}
 	}
-	c.write(http.StatusOK, typeJSON, answer.JSON(report))
+	c.json(report)
 }
 
 // hidesTenants is why callers of the admin listener see no names of tenants, "" where they do.

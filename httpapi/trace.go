@@ -34,8 +34,12 @@ func (t *Tracing) Start(ctx context.Context, caller lines, name string, attrs ..
 	in context.Context, span trace.Span, id trace.TraceID,
 ) {
 	var remote trace.SpanContext
-	if len(caller.Values("Traceparent")) == 1 { // several are none
-		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier{caller}))
+	if parent := caller.Values("Traceparent"); len(parent) == 1 { // several are none
+		sent := propagation.MapCarrier{"traceparent": parent[0]}
+		if state := caller.Values("Tracestate"); len(state) > 0 {
+			sent["tracestate"] = state[0]
+		}
+		remote = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, sent))
 	}
 	if t == nil {
 		return ctx, nil, remote.TraceID()
@@ -85,23 +89,6 @@ func (c *call) decisionID() quota.DecisionID {
 
 // lines are those of a caller's header.
 type lines interface{ Values(name string) []string }
-
-// carrier reads the context of a caller's trace from its header.
-type carrier struct{ lines }
-
-// Get implements propagation.TextMapCarrier.
-func (c carrier) Get(name string) string {
-	if lines := c.Values(name); len(lines) > 0 {
-		return lines[0]
-	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier. Nothing is sent.
-func (carrier) Set(string, string) {}
-
-// Keys implements propagation.TextMapCarrier.
-func (carrier) Keys() []string { return nil }
 
 // spanMethod is the name of a method in a span: on forward-auth the end user chooses
 // the method, so only the known ones count.

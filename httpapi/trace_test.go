@@ -92,28 +92,23 @@ func TestNoSpan(t *testing.T) {
 // TestSpanParents: a caller's trace is continued, or linked to, and decides what is sampled.
 func TestSpanParents(t *testing.T) {
 	for _, row := range []struct {
-		header           string
-		distrust         bool
-		spans            int
-		continued, links bool
+		header   string
+		distrust bool
+		spans    int
 	}{
-		{"", false, 0, false, false},
-		{"traceparent: " + traceparent, false, 1, true, false},
-		{"traceparent: " + strings.TrimSuffix(traceparent, "1") + "0", false, 0, false, false},
-		{"traceparent: nonsense", false, 0, false, false},
-		{"traceparent: " + traceparent + "\ntraceparent: " + traceparent, false, 0, false, false},
-		{"traceparent: " + traceparent, true, 0, false, false}, // an end user cannot have it sampled
+		{"Accept: any", false, 0},
+		{"traceparent: " + traceparent + "\ntracestate: a=b", false, 1},
+		{"traceparent: " + strings.TrimSuffix(traceparent, "1") + "0", false, 0},
+		{"traceparent: nonsense", false, 0},
+		{"traceparent: " + traceparent + "\ntraceparent: " + traceparent, false, 0},
+		{"traceparent: " + traceparent, true, 0}, // an end user cannot have it sampled
 	} {
 		o, spans := traced(&fake{}, sdktrace.ParentBased(sdktrace.NeverSample()))
 		o.Tracing.Distrust = row.distrust
-		var header []string
-		if row.header != "" {
-			header = strings.Split(row.header, "\n")
-		}
-		serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`, header...))
+		serve(data(t, o), request("POST", "/v1/check", `{"tenant":"acme"}`, strings.Split(row.header, "\n")...))
 		if got := spans.Ended(); len(got) != row.spans {
 			t.Errorf("%+v: spans %v", row, got)
-		} else if row.continued && got[0].Parent().SpanID().String() != "00f067aa0ba902b7" {
+		} else if row.spans > 0 && (got[0].Parent().SpanID().String() != "00f067aa0ba902b7" || got[0].Parent().TraceState().String() != "a=b") {
 			t.Errorf("%+v: below %v", row, got[0].Parent())
 		}
 	}

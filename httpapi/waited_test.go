@@ -3,11 +3,9 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -18,7 +16,9 @@ import (
 
 // TestLateRequestsAreTurnedAway: time counts from when the last byte of a request arrived, also before its connection was
 // accepted, and what is still not read once the deadline has passed is answered without being read.
-func TestLateRequestsAreTurnedAway(t *testing.T) {
+func TestLateRequestsAreTurnedAway(t *testing.T) { onBoth(t, testLateRequestsAreTurnedAway) }
+
+func testLateRequestsAreTurnedAway(t *testing.T, on engine) {
 	f := &fake{}
 	o := options(f)
 	o.Deadline, o.Settings = 500*time.Millisecond, func() *httpapi.Settings { return &httpapi.Settings{ForwardAuth: forwardAuth()} }
@@ -35,25 +35,18 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 		{"GET /v1/authz-nginx HTTP/1.1\r\nHost: h\r\n" + forwarded + "\r\n", 403},
 		{"POST /v1/check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\n\r\n" + body, 503},
 	}
-	clients := make([]net.Conn, len(rows))
+	clients := make([]*visitor, len(rows))
 	for i, row := range rows {
-		var err error
-		clients[i], err = net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer clients[i].Close()
-		_ = clients[i].SetDeadline(time.Now().Add(20 * time.Second))
+		clients[i] = dial(t, l)
 		if _, err := clients[i].Write([]byte(row.request)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(600 * time.Millisecond) // is what the requests wait, not what the test does
 
-	start(t, engine(h, bound), l)
+	start(t, on(h, bound), l)
 	for i, row := range rows {
-		in := bufio.NewReader(clients[i])
-		res, err := http.ReadResponse(in, nil)
+		res, err := http.ReadResponse(clients[i].in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +64,7 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 		if _, err := clients[i].Write([]byte(row.request)); err != nil {
 			t.Fatal(err)
 		}
-		if res, err = http.ReadResponse(in, nil); err != nil {
+		if res, err = http.ReadResponse(clients[i].in, nil); err != nil {
 			t.Fatal(err)
 		}
 		if res.Body.Close(); res.StatusCode != http.StatusOK {
@@ -84,7 +77,9 @@ func TestLateRequestsAreTurnedAway(t *testing.T) {
 }
 
 // TestLateBehindAnother: a request that was sent at once with another waits for as long as that takes.
-func TestLateBehindAnother(t *testing.T) {
+func TestLateBehindAnother(t *testing.T) { onBoth(t, testLateBehindAnother) }
+
+func testLateBehindAnother(t *testing.T, on engine) {
 	f := &fake{decide: func(_ context.Context, r quota.Request) (quota.Decision, error) {
 		time.Sleep(600 * time.Millisecond) // is what the second request waits
 		return allowed(r), nil
@@ -92,20 +87,14 @@ func TestLateBehindAnother(t *testing.T) {
 	o := options(f)
 	o.Deadline = 500 * time.Millisecond
 	l, bound := bounded(t, 100)
-	start(t, engine(handler(t, o), bound), l)
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
+	start(t, on(handler(t, o), bound), l)
+	client := dial(t, l)
 	const request = "POST /v1/check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n" + `{"tenant":"a"}`
 	if _, err := client.Write([]byte(request + request)); err != nil {
 		t.Fatal(err)
 	}
-	in := bufio.NewReader(client)
 	for i, want := range []int{200, 503} {
-		res, err := http.ReadResponse(in, nil)
+		res, err := http.ReadResponse(client.in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,9 +48,7 @@ func TestBoundIsAppliedAndShown(t *testing.T) {
 			t.Errorf("allowed %v under %d, shown %q, want %q", d.Allowed, d.Limits[0].Ceiling, got, step.want)
 		}
 	}
-	if _, err := w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1}); err != nil {
-		t.Fatal(err)
-	}
+	must(w.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1}))(t)
 	if got := asked(); len(got) > 0 {
 		t.Errorf("a peek shows %q", got)
 	}
@@ -110,9 +108,7 @@ func TestReportsBeyondABoundAreCounted(t *testing.T) {
 	w, _ := boundedWeather(t, quota.FailClosed)
 	exceeded := func() int64 { return w.count(t, "regiond.bound.exceeded", "policy=standard", "limit=strict") }
 	for _, step := range []struct{ cost, want int64 }{{2, 0}, {2, 1}, {5, 6}} { // of three
-		if _, err := w.Report(context.Background(), quota.Request{Tenant: "acme", Cost: step.cost}); err != nil {
-			t.Fatal(err)
-		}
+		must(w.Report(context.Background(), quota.Request{Tenant: "acme", Cost: step.cost}))(t)
 		if got := exceeded(); got != step.want {
 			t.Errorf("after a report of %d: %d units beyond the bound, want %d", step.cost, got, step.want)
 		}

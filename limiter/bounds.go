@@ -114,7 +114,7 @@ func (l *Limiter) countExceeded(q *query, v *store.Verdict) {
 // showBounds reports what a check shows of limits with a bound. v is nil for a remembered denial.
 func (q *query) showBounds(limits []quota.LimitState, v *store.Verdict) {
 	for i, g := range q.globals() {
-		if !g.Bounded || g.limit.Calendar != nil { // nobody lends
+		if !g.Bounded {
 			continue
 		}
 		s := &limits[q.limits.keys.Order[i]]
@@ -140,6 +140,8 @@ const lendersAnswer = time.Second
 //	burnt, other regions are seen   in lendersAnswer: they lend what is free at once, and the end may be a month away
 //	burnt, none is seen             at the end; in a second where that is beyond Keep, by a clock that was set back since
 //	neither, and C is 0             in lendersAnswer: all of the share is lent, or the store goes by another epoch or clock
+//	neither, of a calendar          in lendersAnswer while others are seen and not known to have used the rest of the limit: no unit
+//	                                comes free before the period ends, but they lend what they do not use
 func (q *query) showClosed(v *store.Verdict, d *quota.Decision) {
 	for i, g := range q.globals() {
 		if !g.Bounded {
@@ -151,7 +153,8 @@ func (q *query) showClosed(v *store.Verdict, d *quota.Decision) {
 		switch s.Reason = why; {
 		case !s.Denied || s.Used()+q.costOf(i) <= v.Limits[i].Bounded:
 		case why == quota.ReasonNone:
-			if v.Limits[i].Bounded == 0 && (g.Bound.Share > 0 || g.Lenders) {
+			inPeriod := g.limit.Calendar != nil && g.Lenders && s.Used()+q.costOf(i) <= g.Local
+			if inPeriod || v.Limits[i].Bounded == 0 && (g.Bound.Share > 0 || g.Lenders) {
 				s.RetryAfter = min(s.RetryAfter, lendersAnswer)
 			}
 		case why == quota.ReasonBoundBurnt && g.Lenders:

@@ -17,10 +17,7 @@ func TestEndsAgreeWithTheWait(t *testing.T) {
 	now = begins.Add(time.Hour)
 	r.check(t, "acme", 1)
 	now = begins.Add(-2 * time.Hour) // before both hours that are kept
-	d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Explain: true}))(t)
 	ends, err := time.Parse(time.RFC3339, d.Explanation.Limits[0].Ends)
 	if fits := now.Add(d.RetryAfter()); err != nil || ends.Before(fits) {
 		t.Errorf("its next hour begins at %v with nothing used, and yet nothing fits before %v: %v", ends.UTC(), fits, d.Explanation.Sentences)

@@ -121,7 +121,7 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 	}
 	if l.own.some() {
 		if a := l.earlier(q, true); a != nil {
-			*d, q.out.Err = q.again(a, quota.ReasonBreakerOpen)
+			*d, q.out.Err = l.again(q, a, quota.ReasonBreakerOpen)
 			return true
 		}
 	}
@@ -215,9 +215,11 @@ func (l *Limiter) askOnce(
 }
 
 func errReused() error {
-	return &quota.Invalid{Fault: quota.FaultReuse, Fields: []quota.FieldError{{
-		Detail: "this Idempotency-Key came with another request before; use a new key for a new request",
-	}}}
+	return invalid(quota.FaultReuse, "", "this Idempotency-Key came with another request before; use a new key for a new request")
+}
+
+func invalid(fault quota.Fault, pointer, detail string) *quota.Invalid {
+	return &quota.Invalid{Fault: fault, Fields: []quota.FieldError{{Pointer: pointer, Detail: detail}}}
 }
 
 // fromStore is the decision of a store's verdict. It publishes the usage of global
@@ -229,7 +231,7 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *sto
 	ceilings := q.within(v)
 	d := q.decision(v, ceilings)
 	d.StoreUS = v.StoreUS
-	if q.call.Op == store.OpReserve {
+	if q.call.Op == store.OpReserve || v.Hold.ID != 0 { // that may be of a policy with reservations, before one without
 		q.holds(v, &d)
 	}
 	if v.Outcome == store.Replayed {
@@ -259,14 +261,15 @@ func (l *Limiter) fromStore(ctx context.Context, q *query, c *store.Call, v *sto
 }
 
 // decision converts a verdict under ceilings into a decision. The Retry-After of each limit
-// that denies is the store's: fits_log and judge in redisstore/lua, judge in memstore.
-// showClosed may lengthen that of a bounded limit, shortenRetryAfter may shorten that of a global one.
+// that denies is the store's; DESIGN.md says where it is computed, and what may change it afterwards.
 func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 	plan, limits := q.limits.keys, v.Limits
+	policy, age := "", int64(0) // µs, of what a record says
 	if a := v.Earlier; a != nil {
-		plan, ceilings, limits = a.Plan, a.Ceilings, a.Limits
+		plan, ceilings, limits, policy, age = a.Plan, a.Ceilings, a.Limits, a.Policy, max(0, v.StoreUS-a.US)
 	}
 	d := quota.Decision{
+		Policy:  policy,
 		Allowed: v.Outcome == store.Admitted || v.Outcome == store.Replayed || v.Outcome == store.Settled, Replayed: v.Outcome == store.Replayed,
 		Limits: make([]quota.LimitState, len(limits)),
 	}
@@ -275,7 +278,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 		*s = quota.LimitState{
 			Limit: plan.Limits[i], Ceiling: ceilings[i], Remaining: lv.Remaining,
 			RetryAfter: time.Duration(lv.WaitUS) * time.Microsecond,
-			ResetAfter: time.Duration(lv.ResetUS) * time.Microsecond, Held: lv.Held,
+			ResetAfter: time.Duration(max(0, lv.ResetUS-age)) * time.Microsecond, Held: lv.Held,
 		}
 		if v.Outcome != store.Denied {
 			continue
@@ -295,7 +298,7 @@ func (q *query) decision(v *store.Verdict, ceilings []int64) quota.Decision {
 // finish sets the remaining fields of every decision: tenant, policy, cost, mode, reason,
 // basis, enforcement and, if requested, the explanation.
 func (q *query) finish(d *quota.Decision) {
-	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, q.plan.policy.Name, cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
+	d.Tenant, d.Policy, d.Cost, d.Enforcement = q.request.Tenant, cmp.Or(d.Policy, q.plan.policy.Name), cmp.Or(q.request.Cost, q.call.Cost), q.enforcement
 	d.Reserves, d.Override = q.request.Reserve, q.override.Override
 	for i, g := range q.globals() {
 		if g.Mode != quota.ModeGlobal && d.Mode != quota.ModeLocal {

@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -28,9 +27,7 @@ func TestSettlesAfterAReload(t *testing.T) {
 		reload(&after)
 		r := memoryRig(t, before, nil)
 		first := r.reserve(t, "acme", 600)
-		if err := r.Configure(onePolicy(after)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.Configure(onePolicy(after)))
 		for _, replayed := range []bool{false, true} {
 			if d := r.settle(t, first, 250); *d.Settlement != (quota.Settlement{Charged: 250, Released: true}) || d.Replayed != replayed {
 				t.Errorf("%s: settled: %+v, replayed %v", name, d.Settlement, d.Replayed)
@@ -41,9 +38,7 @@ func TestSettlesAfterAReload(t *testing.T) {
 				t.Errorf("%s: %d held of %s, %d used", name, s.Held, s.Limit.Name, used)
 			}
 		}
-		if err := r.Configure(before); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.Configure(before))
 		if look := r.reserve(t, "acme", 0); look.Limits[1].Held != 0 || look.Limits[2].Held != 0 {
 			t.Errorf("%s: %+v is held of the limits of before", name, look.Limits)
 		}
@@ -54,9 +49,7 @@ func TestSettlesAfterAReload(t *testing.T) {
 func TestSettlesAfterAReset(t *testing.T) {
 	r := redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), onePolicy(completions()), 4*time.Second)
 	d := r.reserve(t, "acme", 600)
-	if err := r.Reset(t.Context(), "acme"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.Reset(t.Context(), "acme"))
 	if look := r.reserve(t, "acme", 0); look.Limits[1].Held != 0 || look.Limits[2].Held != 0 {
 		t.Errorf("held after a reset: %+v", look.Limits)
 	}
@@ -82,9 +75,7 @@ func TestReservationsReplayAfterAReload(t *testing.T) {
 			return r.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Reserve: true, Cost: 100, IdempotencyKey: "k"}})[0]
 		}
 		ask()
-		if err := r.Configure(onePolicy(reload[1])); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.Configure(onePolicy(reload[1])))
 		if o := ask(); o.Err != nil || !o.Decision.Replayed || o.Decision.Basis != quota.BasisExact || o.Decision.Reservation == nil {
 			t.Errorf("%s: %v, %+v", name, o.Err, o.Decision)
 		}
@@ -117,12 +108,7 @@ func TestProcessesSettleOnce(t *testing.T) {
 	seal := limiter.NewSeal()
 	addr := redisserver.Start(t, redisserver.Options{}).Addr()
 	process := func(c limiter.Config) *limiter.Limiter {
-		r := optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler)}, c)
-		l, err := limiter.New(limiter.Options{Store: r.store, Config: c, Logger: slog.New(slog.DiscardHandler), Seal: seal})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: 4 * time.Second}, limiter.Options{Config: c, Seal: seal}).Limiter
 	}
 	first, others := process(narrow), []*limiter.Limiter{process(wide), process(wide)}
 	asks := func(l *limiter.Limiter, tenant, user string, amount int64) quota.Decision {

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
@@ -37,7 +38,7 @@ func TestRememberedRetryAfterStaysSound(t *testing.T) {
 		if d.Allowed {
 			t.Skip("drains as fast as it fills")
 		}
-		left := d.RetryAfter()
+		left, resets := d.RetryAfter(), d.Limits
 		for range rapid.IntRange(1, 6).Draw(t, "looks") {
 			pass := time.Duration(rapid.Int64Range(0, int64(left)/3).Draw(t, "pass")).Truncate(time.Microsecond)
 			w.at, left = w.at.Add(pass), left-pass
@@ -49,6 +50,9 @@ func TestRememberedRetryAfterStaysSound(t *testing.T) {
 				t.Fatalf("violated %v, headline %+v, want the one that takes %v", wants, again.Limits[again.Headline()], left)
 			}
 			for i := range again.Limits {
+				if s := &again.Limits[i]; s.ResetAfter != max(0, resets[i].ResetAfter-d.RetryAfter()+left) {
+					t.Fatalf("limit %d resets after %v, %v after %v", i, s.ResetAfter, d.RetryAfter()-left, resets[i].ResetAfter)
+				}
 				if s := &again.Limits[i]; s.Denied != (s.RetryAfter > 0) || s.RetryAfter < 0 {
 					t.Fatalf("limit %d is denied %v for %v", i, s.Denied, s.RetryAfter)
 				}
@@ -87,9 +91,8 @@ func TestFloodCostsTheStoreNothing(t *testing.T) {
 // limits, or about usage that is gone.
 func TestDenialsEndWithReloadAndReset(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: perMinute(1)})
-	now := time.Unix(1_795_198_405, 0)
-	s := &resetStore{Store: memstore.New(memstore.Options{Now: now.UnixMicro})}
-	r := storeRig(t, s, c, nil, nil, func() time.Time { return now })
+	s := &resetStore{Store: memstore.New(memstore.Options{Now: atRest().UnixMicro})}
+	r := newRig(t, limiter.Options{Store: s, Config: c, Now: atRest})
 	r.check(t, "acme", 1)
 	for _, row := range []struct {
 		what  string
@@ -102,22 +105,16 @@ func TestDenialsEndWithReloadAndReset(t *testing.T) {
 		{"asked again", func() error { return nil }, quota.BasisCached},
 		{"another process resets", func() error { s.resets++; return nil }, quota.BasisExact},
 	} {
-		if err := row.do(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, row.do())
 		if d := r.check(t, "acme", 1); d.Allowed || d.Basis != row.basis {
 			t.Errorf("%s: allowed %v by %v, want a denial by %v", row.what, d.Allowed, d.Basis, row.basis)
 		}
 	}
-	if err := r.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.Reset(context.Background(), "acme"))
 	if d := r.check(t, "acme", 1); !d.Allowed {
 		t.Error("denied after a reset")
 	}
-	if err := r.Configure(onePolicy(quota.Policy{Limits: perMinute(7)})); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, r.Configure(onePolicy(quota.Policy{Limits: perMinute(7)})))
 	if d := r.check(t, "acme", 1); !d.Allowed || d.Limits[0].Remaining != 5 {
 		t.Errorf("1 of 1 was spent, the limit is 7 now: %+v", d)
 	}

@@ -71,37 +71,6 @@ func TestDenyCacheTable(t *testing.T) {
 	}
 }
 
-// The times of a recalled denial have moved on, each limit's on its own: one
-// that denied for less time than another has ended and is not the reason any more.
-func TestDenyCacheTimesMoveOn(t *testing.T) {
-	plan := store.NewKeyPlan([]*quota.Limit{{Name: "short", Units: 1, Window: time.Second}, {Name: "long", Units: 1, Window: time.Minute}, {Name: "free", Units: 9, Window: time.Minute}})
-	c := limitertest.CallOf(plan, "acme", 1)
-	d, start := newTestDenyCache(), denyStart
-	d.remember(&c, []quota.LimitState{deniedFor(100 * ms), deniedFor(800 * ms), deniedFor(0)}, d.current(), start, start.Add(2*ms))
-	for _, row := range []struct {
-		at, short, long time.Duration
-		resets          [3]time.Duration
-	}{
-		{0, 100 * ms, 800 * ms, [3]time.Duration{105 * ms, 805 * ms, 5 * ms}}, // a clock read before it was received
-		{2 * ms, 100 * ms, 800 * ms, [3]time.Duration{105 * ms, 805 * ms, 5 * ms}},
-		{52 * ms, 50 * ms, 750 * ms, [3]time.Duration{55 * ms, 755 * ms, 0}},
-		{102 * ms, 0, 700 * ms, [3]time.Duration{5 * ms, 705 * ms, 0}},
-		{500 * ms, 0, 302 * ms, [3]time.Duration{0, 307 * ms, 0}},
-		{799 * ms, 0, 3 * ms, [3]time.Duration{0, 8 * ms, 0}},
-	} {
-		got, ok := d.recall(&c, start.Add(row.at))
-		if !ok {
-			t.Fatalf("at %v: forgotten", row.at)
-		}
-		for i, retry := range []time.Duration{row.short, row.long, 0} {
-			if got[i].RetryAfter != retry || got[i].Denied != (retry > 0) || got[i].ResetAfter != row.resets[i] {
-				t.Errorf("at %v: limit %s: retry %v, denied %v, reset %v; want %v, %v",
-					row.at, plan.Limits[i].Name, got[i].RetryAfter, got[i].Denied, got[i].ResetAfter, retry, row.resets[i])
-			}
-		}
-	}
-}
-
 func TestDenyCacheBounded(t *testing.T) {
 	t.Parallel() // it measures no time
 	d, now := newTestDenyCache(), denyStart
@@ -153,7 +122,17 @@ func TestDenyCacheLasts(t *testing.T) {
 		d, denied := newTestDenyCache(), deniedFor(row.denies)
 		denied.Limit = row.limit
 		d.remember(&c, []quota.LimitState{deniedFor(row.regional), denied}, d.current(), denyStart, denyStart)
-		_, before := d.recall(&c, denyStart.Add(row.want-1))
+		if limits, ok := d.recall(&c, denyStart.Add(-ms)); !ok || limits[1].RetryAfter != row.denies { // a clock read before it was received
+			t.Errorf("%+v: recalled %v with %+v", row, ok, limits)
+		}
+		limits, before := d.recall(&c, denyStart.Add(row.want-1))
+		for i := range limits { // what denied for a shorter time is not the reason any more
+			was := deniedFor([]time.Duration{row.regional, row.denies}[i])
+			retry, reset := max(0, was.RetryAfter-(row.want-1)), max(0, was.ResetAfter-(row.want-1))
+			if l := limits[i]; l.Denied != (retry > 0) || l.RetryAfter != retry || l.ResetAfter != reset {
+				t.Errorf("%+v: limit %d is recalled as %+v at the end, want %v and %v", row, i, l, retry, reset)
+			}
+		}
 		if _, then := d.recall(&c, denyStart.Add(row.want)); !before || then {
 			t.Errorf("%+v: recalled before the end is %v, then %v", row, before, then)
 		}
@@ -221,5 +200,18 @@ func TestDenyCacheComparesKeys(t *testing.T) {
 	d.remember(&c, []quota.LimitState{deniedFor(time.Minute)}, d.current(), denyStart, denyStart)
 	if _, ok := d.recall(&c, denyStart); !ok {
 		t.Error("not recalled")
+	}
+}
+
+// TestPlansAreBounded: what is beyond is not kept, and a plan takes the place of the one before all the same.
+func TestPlansAreBounded(t *testing.T) {
+	t.Parallel()
+	var p plans
+	for i := range 2 * mostPlans {
+		p.put(fmt.Append(nil, i), &limitPlan{})
+	}
+	newer := p.put([]byte("0"), &limitPlan{})
+	if len(p.all) != mostPlans || p.get([]byte("0")) != newer {
+		t.Errorf("%d are kept, want %d", len(p.all), mostPlans)
 	}
 }

@@ -4,23 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
-
-// domainPlan is a domain, compiled: its policy, and the key plans of the limits that requests have
-// named together. The plans are kept, since denials are remembered under them.
-type domainPlan struct {
-	policyPlan
-
-	mu       sync.RWMutex
-	together map[string]*limitPlan
-}
-
-// maxTogether bounds the plans that a domain keeps. Gateways have a few dozen routes, and each its own set of limits.
-const maxTogether = 1 << 12
 
 // resolveDomain is resolve for a request that names its limits.
 func (q *query) resolveDomain(op store.Op, overflow *overflow) error {
@@ -46,16 +33,17 @@ func (q *query) resolveDomain(op store.Op, overflow *overflow) error {
 		return errNoHolds(req.Policy, "max_ttl in topology.yaml")
 	}
 	q.takeDomain(d)
-	return q.planCall(op, r.values[req.Tenant] == nil, overflow)
+	_, listed := r.Tenants[req.Tenant]
+	return q.planCall(op, !listed && req.Tenant != d.tenant, overflow)
 }
 
 // takeDomain has the limits of the request's charges decide it.
-func (q *query) takeDomain(d *domainPlan) {
+func (q *query) takeDomain(d *policyPlan) {
 	limits := make([]*quota.Limit, len(q.request.Charges))
 	for i := range limits {
 		limits[i] = q.request.Charges[i].Limit
 	}
-	q.plan, q.limits, q.enforcement = &d.policyPlan, d.planOf(limits), d.policy.Enforcement
+	q.plan, q.limits, q.enforcement = d, d.planOf(limits), d.policy.Enforcement
 	if q.request.Observe {
 		q.enforcement = quota.Observe
 	}
@@ -63,7 +51,7 @@ func (q *query) takeDomain(d *domainPlan) {
 
 // resolveDomainClaim makes the query of a claim on a reservation of a domain; d is nil where it is of none. The id names no
 // limits and values: a request of descriptors may have as many as its caller likes.
-func (q *query) resolveDomainClaim(d *domainPlan, c *quota.Claim, op store.Op) error {
+func (q *query) resolveDomainClaim(d *policyPlan, c *quota.Claim, op store.Op) error {
 	t := q.hold.ticket
 	if d == nil || c.Of == nil || len(c.Of.Charges) == 0 || op != store.OpSettle || c.Of.Tenant != t.tenant || c.Of.Policy != t.policy {
 		return refusedClaim(quota.FaultUnknown, "is of a rate limit domain: commit it over gRPC, with the descriptors that it was made for")
@@ -75,7 +63,7 @@ func (q *query) resolveDomainClaim(d *domainPlan, c *quota.Claim, op store.Op) e
 }
 
 // planOf returns the plan of limits that a request names, each under a key of its own.
-func (d *domainPlan) planOf(limits []*quota.Limit) *limitPlan {
+func (p *policyPlan) planOf(limits []*quota.Limit) *limitPlan {
 	var array [256]byte
 	key := array[:0]
 	for _, l := range limits {
@@ -84,17 +72,9 @@ func (d *domainPlan) planOf(limits []*quota.Limit) *limitPlan {
 		key = strconv.AppendInt(append(key, '/'), l.WindowUS(), 10)
 		key = append(key, ' ')
 	}
-	d.mu.RLock()
-	p := d.together[string(key)]
-	d.mu.RUnlock()
-	if p != nil && slices.Equal(p.limits, limits) { // a reload replaces limits of the same name
-		return p
+	plan := p.plans.get(key)
+	if plan == nil || !slices.Equal(plan.limits, limits) { // a reload replaces limits of the same name
+		plan = p.plans.put(key, newLimitPlan(limits, store.NewChargesPlan))
 	}
-	p = &limitPlan{newKeys: store.NewChargesPlan, keys: store.NewChargesPlan(limits), limits: limits}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, known := d.together[string(key)]; known || len(d.together) < maxTogether {
-		d.together[string(key)] = p
-	}
-	return p
+	return plan
 }

@@ -85,3 +85,49 @@ func TestChargesWithoutRedis(t *testing.T) {
 		t.Errorf("%+v", d.Limits)
 	}
 }
+
+// TestDomainThatAReloadRemoves: requests under way are decided as before, in partitions of their own.
+func TestDomainThatAReloadRemoves(t *testing.T) {
+	r, ask := chargesRig(t)
+	ask(quota.AskCheck, 4)
+	ok(t, r.Configure(limiter.Config{MaxValues: 1}))
+	if d := ask(quota.AskCheck, 1); !d.Allowed || d.Limits[0].Remaining != 5 {
+		t.Errorf("after the reload: %+v", d)
+	}
+}
+
+// TestDomainThatAReloadReplaces: a request under way is decided by the limits that it names, and one after it by its own, though they
+// have one name, units and window.
+func TestDomainThatAReloadReplaces(t *testing.T) {
+	r, ask := chargesRig(t)
+	policy := &quota.Policy{Name: "rls-edge", EnforcePercent: -1, Limits: []quota.Limit{
+		{Name: "user", Units: 10, Window: time.Minute, Algorithm: quota.SlidingWindow},
+	}}
+	ok(t, r.Configure(limiter.Config{Domains: []quota.Domain{{Policy: policy, Tenant: "edge"}}, MaxValues: 1}))
+	if d := ask(quota.AskCheck, 1); d.Limits[0].Limit.Algorithm != quota.SlidingLog {
+		t.Errorf("under way: %+v", d.Limits[0].Limit)
+	}
+	q := quota.Question{Request: quota.Request{Tenant: "edge", Policy: policy.Name, Charges: []quota.Charge{{Limit: &policy.Limits[0], Cost: 1}}}}
+	if o := r.Decide(t.Context(), []quota.Question{q})[0]; o.Err != nil || o.Decision.Limits[0].Limit != &policy.Limits[0] {
+		t.Errorf("after the reload: %+v, %v", o.Decision.Limits, o.Err)
+	}
+}
+
+// TestWhoIsListedInADomain: the tenants that the configuration lists, and the domain's own, have places whatever others take.
+func TestWhoIsListedInADomain(t *testing.T) {
+	policy := &quota.Policy{Name: "rls-edge", EnforcePercent: -1, Limits: perMinute(10)}
+	tenant := quota.Policy{Name: "standard", EnforcePercent: -1, Limits: perMinute(10)}
+	r := newWeather(t, limiter.Config{
+		Policies: []quota.Policy{tenant}, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}},
+		Domains: []quota.Domain{{Policy: policy, Tenant: "edge"}},
+	})
+	for i, row := range []struct {
+		tenant   string
+		overflow int64
+	}{{"acme", 0}, {"edge", 0}, {"stranger", 1}} {
+		q := quota.Question{Request: quota.Request{Tenant: row.tenant, Policy: policy.Name, Charges: []quota.Charge{{Limit: &policy.Limits[0], Cost: 1}}}}
+		if o := r.Decide(t.Context(), []quota.Question{q})[0]; o.Err != nil || r.count(t, "regiond.unknown_overflow") != row.overflow {
+			t.Errorf("%d, %s: %d of the shared partition; %v", i, row.tenant, r.count(t, "regiond.unknown_overflow"), o.Err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/quota/loan"
 )
 
 // readLoans reads, for a request that asks for an explanation, what is lent and borrowed
@@ -17,7 +18,7 @@ func (l *Limiter) readLoans(ctx context.Context, q *query) {
 	var terms []*quota.BoundTerms
 	var calls []store.Call
 	for i, g := range q.globals() {
-		if !g.Bounded || g.Terms == nil || g.Terms.Bound == nil || g.limit.Calendar != nil { // nobody lends under a calendar's
+		if !g.Bounded || g.Terms == nil || g.Terms.Bound == nil {
 			continue
 		}
 		plan := store.NewKeyPlan([]*quota.Limit{g.limit})
@@ -34,10 +35,9 @@ func (l *Limiter) readLoans(ctx context.Context, q *query) {
 		if v.Err != nil || v.Loans == nil {
 			continue
 		}
-		for _, x := range v.Loans.State.Lent {
-			t.Lent += x.Left()
-		}
-		t.Borrowed, t.Recalled = v.Loans.State.Borrowed(v.StoreUS), v.Loans.State.Recall
+		period := v.Loans.Period.Number
+		t.Lent, t.Recalled = loan.Left(v.Loans.State.Lent, period), v.Loans.State.Recall
+		t.Borrowed = v.Loans.State.Borrowed(v.StoreUS, period)
 		t.Close(calls[i].Bounds[0], v.StoreUS)
 	}
 }

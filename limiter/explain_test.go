@@ -31,10 +31,7 @@ func TestExplainedFrees(t *testing.T) {
 		}
 		r := memoryRig(t, onePolicy(quota.Policy{Limits: chosen}), func() time.Time { return now })
 		explained := func(cost int64) quota.Decision {
-			d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: cost, Explain: true})
-			if err != nil {
-				rt.Fatal(err)
-			}
+			d := must(r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: cost, Explain: true}))(rt)
 			return d
 		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {

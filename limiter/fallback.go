@@ -36,7 +36,7 @@ func (l *Limiter) fallback(ctx context.Context, q *query, cause error, e *store.
 		return l.claimLater(ctx, q, reason)
 	}
 	if a := l.earlier(q, false); a != nil {
-		return q.again(a, reason)
+		return l.again(q, a, reason)
 	}
 	var d quota.Decision
 	if mode := q.plan.policy.OnStoreLoss; q.call.Op == store.OpReport || q.call.Op == store.OpRefund || mode == quota.FailShare {
@@ -69,21 +69,19 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 		}
 		call.Ceilings[i], spare[i] = localShare(limit, q.call.Ceilings[i], c, processes)
 	}
-	verdicts := make([]store.Verdict, 1)
 	if q.ceilings != nil { // what siblings used is not in this memory
 		peek := call
 		if peek.Op = store.OpPeek; q.call.Op == store.OpReserve {
 			peek.Op, peek.Cost = store.OpReserve, 0
 		}
-		if l.local.Decide(ctx, []store.Call{peek}, verdicts); verdicts[0].Err == nil {
+		if v := l.locally(ctx, peek); v.Err == nil {
 			for i := range call.Ceilings {
-				used := call.Ceilings[i] - verdicts[0].Limits[i].Remaining
+				used := call.Ceilings[i] - v.Limits[i].Remaining
 				call.Ceilings[i] = min(call.Ceilings[i], used+spare[i])
 			}
 		}
 	}
-	l.local.Decide(ctx, []store.Call{call}, verdicts)
-	v := &verdicts[0]
+	v := l.locally(ctx, call)
 	switch {
 	case v.Err != nil: // memory is full
 		return q.failDecision(quota.BasisClosed), nil
@@ -106,12 +104,19 @@ func (l *Limiter) localDecision(ctx context.Context, q *query, op store.Op) (quo
 	return d, nil
 }
 
+// locally decides a call in memory.
+func (l *Limiter) locally(ctx context.Context, c store.Call) *store.Verdict {
+	var verdicts [1]store.Verdict
+	l.local.Decide(ctx, []store.Call{c}, verdicts[:])
+	return &verdicts[0]
+}
+
 // localCall is the call of q to the memory of this process, one of so many that divide the
 // limits. That keeps neither usage counters nor loans.
 func (q *query) localCall(op store.Op, processes int64) store.Call {
 	return store.Call{
 		Op: op, Plan: q.limits.local(processes), Answers: q.limits.keys, Keys: q.call.Keys, Cost: q.call.Cost, Costs: q.call.Costs,
-		Record: q.call.Record, Print: q.call.Print, Hold: q.call.Hold,
+		Record: q.call.Record, Print: q.call.Print, Policy: q.call.Policy, Hold: q.call.Hold,
 	}
 }
 

@@ -1,9 +1,11 @@
 package limiter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +29,9 @@ func (s *weatherStore) Decide(ctx context.Context, calls []store.Call, verdicts 
 	s.calls.Add(int64(len(calls)))
 	switch e := s.down.Load(); {
 	case e != nil:
+		if e.Ambiguous { // the replies alone are lost
+			s.Store.Decide(ctx, calls, verdicts)
+		}
 		store.Fail(verdicts, e)
 	case s.garbled.Load():
 		store.Fail(verdicts, fmt.Errorf("%w: GARBAGE", store.ErrPartition))
@@ -40,17 +45,28 @@ func (s *weatherStore) Decide(ctx context.Context, calls []store.Call, verdicts 
 type weather struct {
 	*rig
 	store *weatherStore
-	at    time.Time
+	at    time.Time // zero: the true time
+	log   bytes.Buffer
 }
 
 func newWeather(t testing.TB, c limiter.Config) *weather {
 	t.Helper()
-	w := &weather{at: time.Unix(1_795_198_405, 0)}
-	now := func() time.Time { return w.at }
-	w.store = &weatherStore{Store: memstore.New(memstore.Options{Now: func() int64 { return w.at.UnixMicro() }})}
-	meter, reader := readMeter(t)
-	w.rig = storeRig(t, w.store, c, meter, reader, now)
+	return weatherAt(t, c, atRest())
+}
+
+func weatherAt(t testing.TB, c limiter.Config, at time.Time) *weather {
+	t.Helper()
+	w := &weather{at: at}
+	w.store = &weatherStore{Store: memstore.New(memstore.Options{Now: func() int64 { return w.now().UnixMicro() }})}
+	w.rig = newRig(t, limiter.Options{Store: w.store, Config: c, Now: w.now, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})
 	return w
+}
+
+func (w *weather) now() time.Time {
+	if w.at.IsZero() {
+		return time.Now()
+	}
+	return w.at
 }
 
 // fails takes the store away.
@@ -63,9 +79,7 @@ func (w *weather) heals() { w.store.down.Store(nil) }
 // forgets takes what the store held of a tenant, as a kill does.
 func (w *weather) forgets(t *testing.T, tenant string) {
 	t.Helper()
-	if err := w.store.Reset(context.Background(), tenant); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.store.ResetAll(context.Background(), tenant, 0))
 }
 
 // manyPolicies has one policy for each fail mode and enforcement, named by both.
@@ -284,9 +298,7 @@ func TestFallbackExplains(t *testing.T) {
 		t.Errorf("with Redis: %+v", e)
 	}
 	c.Processes = func() int64 { return 2 }
-	if err := w.Configure(c); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.Configure(c))
 	w.fails(quota.ReasonRedisDown, false)
 	e := explained()
 	if e[0].Ceiling != 50 || e[0].Formula != "the whole limit, 100 units in 1s, ÷ 2 processes" {
@@ -317,9 +329,7 @@ func TestFallbackResetForgetsLocally(t *testing.T) {
 	if got := w.admits(t, "acme", 10); got != 2 {
 		t.Fatalf("%d admitted, want the other 2", got)
 	}
-	if err := w.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.Reset(context.Background(), "acme"))
 	if got := w.admits(t, "acme", 10); got != 5 {
 		t.Errorf("%d admitted after the reset, want 5", got)
 	}

@@ -1,20 +1,20 @@
 package limiter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -24,10 +24,10 @@ import (
 func TestFaultsBudgetBelowNeed(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	proxy := faultproxy.Start(t, srv.Addr())
-	var log lockedBuffer
+	var log capture.Log
 	r := optionsRig(t, redisstore.Options{
 		Addrs: []string{proxy.Addr()}, Budget: 10 * time.Millisecond, DeadAfter: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}, onePolicy(quota.Policy{Limits: perMinute(10_000)}))
+	}, limiter.Options{Config: onePolicy(quota.Policy{Limits: perMinute(10_000)})})
 	limitertest.Eventually(t, 2*time.Second, "redis decides", func() bool { return r.check(t, "warm", 1).Basis == quota.BasisExact })
 	proxy.Delay(25 * time.Millisecond)
 	warned := func() int { return strings.Count(log.String(), "redis_budget=10ms") }
@@ -41,24 +41,6 @@ func TestFaultsBudgetBelowNeed(t *testing.T) {
 	if warned() != 1 || len(need.DataPoints) != 1 || need.DataPoints[0].Value < 0.01 || need.DataPoints[0].Value > 1 {
 		t.Errorf("warned %d times, exported %v", warned(), need.DataPoints)
 	}
-}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // A client that hangs up changes nothing: what was sent is waited for, so it is known

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -29,10 +29,8 @@ type handover struct {
 
 func newHandover(t testing.TB, units int64, fails func(*store.Call) bool) *handover {
 	t.Helper()
-	at := time.Unix(1_795_198_405, 0)
-	h := &handover{Store: memstore.New(memstore.Options{Now: at.UnixMicro}), fails: fails}
-	meter, reader := readMeter(t)
-	h.rig = storeRig(t, h, onePolicy(quota.Policy{Limits: perMinute(units)}), meter, reader, func() time.Time { return at })
+	h := &handover{Store: memstore.New(memstore.Options{Now: atRest().UnixMicro}), fails: fails}
+	h.rig = newRig(t, limiter.Options{Store: h, Config: onePolicy(quota.Policy{Limits: perMinute(units)}), Now: atRest})
 	return h
 }
 

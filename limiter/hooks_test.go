@@ -8,9 +8,9 @@ import (
 	"github.com/regiond/regiond/limiter/redisstore"
 )
 
-// newRedis is a store on the Redis at addr that shows what is decided, not how soon. timeLua
+// NewRedis is a store on the Redis at addr that shows what is decided, not how soon. timeLua
 // is limitertest's, or "" for Redis's own clock.
-func newRedis(t testing.TB, addr, timeLua string) *redisstore.Store {
+func NewRedis(t testing.TB, addr, timeLua string) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.New(redisstore.Options{
 		Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: timeLua,
@@ -20,9 +20,4 @@ func newRedis(t testing.TB, addr, timeLua string) *redisstore.Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// NewRedis is newRedis.
-func NewRedis(t testing.TB, addr, timeLua string) *redisstore.Store {
-	return newRedis(t, addr, timeLua)
 }

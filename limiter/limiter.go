@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/store"
@@ -92,7 +91,7 @@ func New(o Options) (*Limiter, error) {
 		store:     o.Store,
 		denyCache: newDenyCache(start, resets),
 		local:     memstore.New(memstore.Options{Now: localUS, Partitions: localPartitions, Records: localRecords, Coarse: true}),
-		own:       own{queue: make(chan *store.Admission, localRecords)},
+		own:       own{added: make(chan struct{}, 1), queue: make(chan *store.Admission, localRecords)},
 		pending:   newPending(),
 		open:      newOpenReservations(),
 		seal:      o.Seal,
@@ -109,14 +108,11 @@ func New(o Options) (*Limiter, error) {
 		unclaimed:  loglimit.NewRate(1, unclaimedEvery),
 	}
 	var err error
-	if l.metrics, err = newMetrics(o.Meter, l.showLimits, l.overflow.size, func() int { return l.denyCache.size(o.Now()) }, l.pending.size); err != nil {
+	if l.metrics, err = newMetrics(o.Meter, l); err != nil {
 		return nil, fmt.Errorf("limiter: %w", err)
 	}
 	if err := l.Configure(o.Config); err != nil {
 		return nil, err
-	}
-	if err := l.showOpen(o.Meter); err != nil {
-		return nil, fmt.Errorf("limiter: %w", err)
 	}
 	return l, nil
 }
@@ -129,29 +125,11 @@ func (l *Limiter) Configure(c Config) error {
 		return fmt.Errorf("configure limiter: %w", err)
 	}
 	l.overflow.places.Bound(c.MaxUnknown)
+	l.overflow.forget()
 	l.rules.Store(r)
 	l.unclaimed.Forget()
-	l.metrics.bounded(&c)
+	l.metrics.begin(r)
 	return nil
-}
-
-// showLimits observes the units of each limit in force.
-func (l *Limiter) showLimits(observe instruments.Observe) {
-	r := l.rules.Load()
-	if r == nil { // not yet
-		return
-	}
-	show := func(p *quota.Policy) {
-		for i := range p.Limits {
-			observe(float64(p.Limits[i].Units), "policy", p.Name, "limit", p.Limits[i].Name)
-		}
-	}
-	for i := range r.Policies {
-		show(&r.Policies[i])
-	}
-	for i := range r.Domains {
-		show(r.Domains[i].Policy)
-	}
 }
 
 // HasPolicy reports whether a policy, or that of a domain, is in force.
@@ -231,12 +209,12 @@ func (l *Limiter) Reset(ctx context.Context, tenant string) error { return l.Res
 // peers then must count no more.
 func (l *Limiter) ResetAll(ctx context.Context, tenant string, upTo int64) error {
 	if err := quota.ValidID(tenant); err != nil {
-		return &quota.Invalid{Fields: []quota.FieldError{{Pointer: "/tenant", Detail: err.Error()}}}
+		return invalid(quota.FaultInput, "/tenant", err.Error())
 	}
 	err := l.store.ResetAll(ctx, tenant, upTo)
 	// Memory goes last, so that nothing decided meanwhile brings the old usage back.
 	l.denyCache.forget()
-	if err := errors.Join(err, l.local.Reset(ctx, tenant)); err != nil {
+	if err := errors.Join(err, l.local.ResetAll(ctx, tenant, 0)); err != nil {
 		return fmt.Errorf("reset usage: %w", err)
 	}
 	return nil

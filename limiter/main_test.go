@@ -33,52 +33,64 @@ type rig struct {
 // redisRig is a rig on the Redis at addr, probed as in production.
 func redisRig(t testing.TB, addr string, c limiter.Config, budget time.Duration) *rig {
 	t.Helper()
-	return optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: budget, Logger: slog.New(slog.DiscardHandler)}, c)
+	return optionsRig(t, redisstore.Options{Addrs: []string{addr}, Budget: budget}, limiter.Options{Config: c})
 }
 
-func optionsRig(t testing.TB, o redisstore.Options, c limiter.Config) *rig {
+// optionsRig is a rig on a redisstore.Store.
+func optionsRig(t testing.TB, r redisstore.Options, o limiter.Options) *rig {
 	t.Helper()
 	meter, reader := readMeter(t)
-	o.Meter = meter
-	s, err := redisstore.New(o)
+	if r.Logger == nil {
+		r.Logger = slog.New(slog.DiscardHandler)
+	}
+	r.Meter, o.Meter = meter, meter
+	s, err := redisstore.New(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	limitertest.KeepRunning(t, s)
-	return storeRig(t, s, c, meter, reader, nil)
+	o.Store = s
+	made := newRig(t, o)
+	made.reader = reader
+	return made
 }
 
 // memoryRig is a rig on a Store; now moves both, nil for the true time.
 func memoryRig(t testing.TB, c limiter.Config, now func() time.Time) *rig {
 	t.Helper()
-	meter, reader := readMeter(t)
-	o := memstore.Options{}
-	if now != nil {
-		o.Now = func() int64 { return now().UnixMicro() }
-	}
-	return storeRig(t, memstore.New(o), c, meter, reader, now)
+	return newRig(t, limiter.Options{Config: c, Now: now})
 }
 
-func storeRig(t testing.TB, s store.Store, c limiter.Config, meter api.Meter, reader *metric.ManualReader, now func() time.Time) *rig {
+// newRig is a rig of options, and of what they lack: a memory store under their clock, a meter, and a logger of nothing.
+func newRig(t testing.TB, o limiter.Options) *rig {
 	t.Helper()
-	l, err := limiter.New(limiter.Options{Store: s, Config: c, Logger: slog.New(slog.DiscardHandler), Meter: meter, Now: now})
-	if err != nil {
+	r := &rig{}
+	if o.Meter == nil {
+		o.Meter, r.reader = readMeter(t)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Store == nil {
+		m := memstore.Options{}
+		if o.Now != nil {
+			m.Now = func() int64 { return o.Now().UnixMicro() }
+		}
+		o.Store = memstore.New(m)
+	}
+	var err error
+	if r.Limiter, err = limiter.New(o); err != nil {
 		t.Fatal(err)
 	}
-	return &rig{Limiter: l, reader: reader, store: s}
+	r.store = o.Store
+	return r
 }
 
-// sealedRig is a rig in memory whose reservations others with the same Seal know.
-func sealedRig(t testing.TB, c limiter.Config, seal *limiter.Seal) *rig {
-	t.Helper()
-	meter, reader := readMeter(t)
-	s := memstore.New(memstore.Options{})
-	l, err := limiter.New(limiter.Options{Store: s, Config: c, Logger: slog.New(slog.DiscardHandler), Meter: meter, Seal: seal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{Limiter: l, reader: reader, store: s}
-}
+// Close has nothing to close.
+func (r *rig) Close() error { return nil }
+
+// atRest is a clock that stands.
+func atRest() time.Time { return time.Unix(1_795_198_405, 0) }
 
 func readMeter(t testing.TB) (api.Meter, *metric.ManualReader) {
 	t.Helper()
@@ -86,16 +98,31 @@ func readMeter(t testing.TB) (api.Meter, *metric.ManualReader) {
 	return metric.NewMeterProvider(metric.WithReader(reader)).Meter("test"), reader
 }
 
+// ok is of a call that may not fail.
+func ok(t rapid.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must is what a call returns that may not fail.
+func must[T any](v T, err error) func(t rapid.TB) T {
+	return func(t rapid.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%+v: %v", v, err)
+		}
+		return v
+	}
+}
+
 // check asks for cost on behalf of a tenant under its own policy, or under
 // another as in "acme/strict".
 func (r *rig) check(t rapid.TB, tenant string, cost int64) quota.Decision {
 	t.Helper()
 	tenant, policy, _ := strings.Cut(tenant, "/")
-	d, err := r.Check(context.Background(), quota.Request{Tenant: tenant, Policy: policy, Cost: cost})
-	if err != nil {
-		t.Fatalf("check %s: %v", tenant, err)
-	}
-	return d
+	return must(r.Check(context.Background(), quota.Request{Tenant: tenant, Policy: policy, Cost: cost}))(t)
 }
 
 // admits asks for cost 1 until the first denial and returns how often it was

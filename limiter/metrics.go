@@ -25,10 +25,10 @@ type metrics struct {
 	duration                   metric.Float64Histogram
 }
 
-// newMetrics creates the instruments on a meter. overflow and denials are read at each scrape.
-func newMetrics(m metric.Meter, limits func(instruments.Observe), overflow, denials, pending func() int) (*metrics, error) {
+// newMetrics creates the instruments of a limiter on a meter.
+func newMetrics(m metric.Meter, l *Limiter) (*metrics, error) {
 	const decision = "{decision}"
-	i := instruments.On(m)
+	i, made := instruments.On(m), &metrics{} // a scrape may come before l has them
 	of := func(name, unit, help string) *instruments.CounterOf[labels] {
 		return instruments.Of(i, name, unit, help, labels.set)
 	}
@@ -38,11 +38,26 @@ func newMetrics(m metric.Meter, limits func(instruments.Observe), overflow, deni
 	gauge := func(name, unit, help string, read func() int) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) { observe(float64(read())) })
 	}
-	i.Gauge("regiond.limit.units", "{unit}", "Units of each limit in force, without overrides.", limits)
-	gauge("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.", overflow)
-	gauge("regiond.settles_pending", "{settle}", "Settles that are charged when Redis is back.", pending)
-	gauge("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.", denials)
-	return &metrics{
+	i.Gauge("regiond.limit.units", "{unit}", "Units of each limit in force, without overrides.", func(observe instruments.Observe) {
+		for p := range l.rules.Load().policies() {
+			for i := range p.Limits {
+				observe(float64(p.Limits[i].Units), "policy", p.Name, "limit", p.Limits[i].Name)
+			}
+		}
+	})
+	i.Gauge("regiond.reservations.open", "{reservation}", "Reservations of this process that are neither settled in it nor over.",
+		func(observe instruments.Observe) {
+			open := l.open.count(l.localUS(), made.ended)
+			for p := range l.rules.Load().policies() {
+				if p.Reserves() {
+					observe(float64(open[p.Name]), "policy", p.Name)
+				}
+			}
+		})
+	gauge("regiond.unknown_partitions", "{partition}", "Live partitions of tenants that are not listed.", l.overflow.size)
+	gauge("regiond.settles_pending", "{settle}", "Settles that are charged when Redis is back.", l.pending.size)
+	gauge("regiond.denials_remembered", "{denial}", "Denials in memory, ended ones not yet dropped among them.", func() int { return l.denyCache.size(l.now()) })
+	*made = metrics{
 		decisions: of("regiond.decisions", decision, "Decisions by policy, outcome, basis, mode and reason."),
 		nearMiss:  of("regiond.near_misses", decision, "Allowed decisions that left at most 5 % of a limit."),
 		near:      of("regiond.near", "{tenant}", "Times that a tenant came near a limit, as its `near` says."),
@@ -67,32 +82,28 @@ func newMetrics(m metric.Meter, limits func(instruments.Observe), overflow, deni
 		duration: i.Histogram("regiond.decision.duration", "s",
 			"Time from a resolved request to its decision, but for what was shed.",
 			0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
-	}, i.Err()
+	}
+	return made, i.Err()
 }
 
-// bounded makes the series of each limit with a bound or near, and of each policy with reservations, so that an alert sees the first event.
-func (m *metrics) bounded(c *Config) {
-	add := func(p *quota.Policy) {
+// begin makes the series of each limit with a bound or near, and of each policy with reservations, so that an alert sees the first event.
+func (m *metrics) begin(r *rules) {
+	for p := range r.policies() {
 		if p.Reserves() {
 			for _, n := range [...]*instruments.CounterOf[string]{m.reserved, m.charged, m.overrun, m.expired, m.late} {
 				n.Add(p.Name, 0)
 			}
 		}
 		for i := range p.Limits {
-			if limit := &p.Limits[i]; limit.Near > 0 {
+			limit := &p.Limits[i]
+			if limit.Near > 0 {
 				m.near.Add(labels{policy: p.Name, limit: limit.Name}, 0)
 			}
-			if limit := &p.Limits[i]; limit.MaxOvershoot > 0 {
+			if limit.MaxOvershoot > 0 {
 				m.exceeded.Add(labels{policy: p.Name, limit: limit.Name}, 0)
 				m.suspended.Add(labels{policy: p.Name, limit: limit.Name}, 0)
 			}
 		}
-	}
-	for i := range c.Policies {
-		add(&c.Policies[i])
-	}
-	for i := range c.Domains {
-		add(c.Domains[i].Policy)
 	}
 }
 

@@ -1,11 +1,10 @@
 package limiter
 
 import (
-	"maps"
 	"math"
-	"sync"
 	"time"
 
+	"github.com/regiond/regiond/internal/base/expiring"
 	"github.com/regiond/regiond/internal/base/loglimit"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
@@ -14,10 +13,7 @@ import (
 // nears remembers for which tenants a limit is near, so that it is logged once until what they used has aged out.
 type nears struct {
 	lines *loglimit.Rate
-
-	mu     sync.Mutex
-	all    map[nearKey]near
-	pruned time.Time
+	all   *expiring.Map[nearKey, bool] // whether it is logged, or there was no room yet for its line
 }
 
 // nearKey is a limit of a tenant, with its units: who got more comes near these anew. Of the values that it counts apart only the
@@ -27,43 +23,34 @@ type nearKey struct {
 	units                 int64
 }
 
-type near struct {
-	until  time.Time
-	logged bool // or there was no room yet for its line
-}
-
 // Bounds of nears: what a process remembers, and how fast it logs.
 const (
 	maxNears   = 1 << 14
-	pruneEvery = time.Second
 	nearsBurst = 100
 	nearsEvery = 100 * time.Millisecond
 )
 
 func newNears() *nears {
-	return &nears{lines: loglimit.NewRate(nearsBurst, nearsEvery), all: map[nearKey]near{}}
+	return &nears{lines: loglimit.NewRate(nearsBurst, nearsEvery), all: expiring.NewSmall[nearKey, bool](maxNears)}
 }
 
-// note remembers that a limit is near, for so long. It reports whether it was not before, and whether to log its line now.
-func (n *nears) note(k nearKey, now time.Time, lasts time.Duration) (begins, log bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	e := n.all[k]
-	if begins = !now.Before(e.until); begins {
-		if len(n.all) >= maxNears && now.Sub(n.pruned) >= pruneEvery {
-			n.pruned = now
-			maps.DeleteFunc(n.all, func(_ nearKey, e near) bool { return !now.Before(e.until) })
-		}
-		if len(n.all) >= maxNears {
-			return false, false
-		}
-		e = near{until: now.Add(lasts)}
+// note remembers that a limit is near, for so long from nowUS. It reports whether it was not before, and whether to log its line now.
+func (n *nears) note(k nearKey, now time.Time, nowUS int64, lasts time.Duration) (begins, log bool) {
+	s := n.all.Shard(0)
+	s.Lock()
+	defer s.Unlock()
+	begins = s.Get(k, nowUS) == nil
+	e := s.Hold(k, nowUS)
+	if e == nil {
+		return false, false
 	}
-	if !e.logged {
-		_, e.logged = n.lines.Pass("", now)
-		log = e.logged
+	if begins {
+		e.Ends = nowUS + lasts.Microseconds()
 	}
-	n.all[k] = e
+	if !e.Value {
+		_, e.Value = n.lines.Pass("", now)
+		log = e.Value
+	}
 	return begins, log
 }
 
@@ -77,11 +64,11 @@ func (l *Limiter) noteNear(q *query, d *quota.Decision) {
 		if s.Limit.Near == 0 || !q.concerns(d.Limits) || !q.isNear(i, s) {
 			continue
 		}
-		now, lasts := l.now(), s.ResetAfter
+		lasts := s.ResetAfter
 		if s.Limit.Calendar == nil { // a level drains sooner, and so does what this region used where others used the most
 			lasts = max(lasts, s.Limit.Window)
 		}
-		begins, log := l.nears.note(nearKey{d.Tenant, d.Policy, s.Limit.Name, s.Limit.Units}, now, lasts)
+		begins, log := l.nears.note(nearKey{d.Tenant, d.Policy, s.Limit.Name, s.Limit.Units}, l.now(), l.localUS(), lasts)
 		if begins {
 			l.metrics.near.Add(labels{policy: d.Policy, limit: s.Limit.Name}, 1)
 		}

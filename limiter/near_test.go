@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/capture"
 )
@@ -17,15 +16,7 @@ func nearRig(t *testing.T, now *time.Time, g limiter.Global, limits ...quota.Lim
 	t.Helper()
 	log, c := &capture.Log{}, onePolicy(quota.Policy{Name: "standard", Limits: limits})
 	c.Global = g
-	meter, reader := readMeter(t)
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return now.UnixMicro() }}), Config: c, Meter: meter,
-		Logger: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return *now },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{Limiter: l, reader: reader}, log
+	return newRig(t, limiter.Options{Config: c, Logger: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return *now }}), log
 }
 
 // TestNear: a tenant that comes near a limit is logged and counted once until what it used has aged out, whatever was denied and
@@ -33,7 +24,7 @@ func nearRig(t *testing.T, now *time.Time, g limiter.Global, limits ...quota.Lim
 func TestNear(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_795_198_405, 0)
-	r, log := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: 10, Window: time.Minute, Near: 90}, quota.Limit{Name: "hour", Units: 10, Window: time.Hour})
+	r, log := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: 10, Window: time.Minute, Near: 90}, quota.Limit{Name: "hour", Units: 30, Window: time.Hour})
 	if n, there := r.count(t, "regiond.near", "policy=standard", "limit=minute"), r.collected(t)["regiond.near"]; n != 0 || there.Name == "" {
 		t.Errorf("before anything was used %d tenants were near", n)
 	}
@@ -48,13 +39,13 @@ func TestNear(t *testing.T) {
 		{"at 90 %", "acme", time.Second, 1, 1},
 		{"again", "acme", time.Second, 1, 1},
 		{"another", "globex", 0, 10, 2},
-		{"after a window", "initech", time.Hour, 1, 2},
+		{"until a window has passed", "acme", 58*time.Second + 500*time.Millisecond, 8, 2},
+		{"since it was at 90 %", "acme", time.Second, 1, 3},
+		{"after a window", "initech", time.Hour, 1, 3},
 	} {
 		now = now.Add(step.after)
 		r.check(t, step.tenant, step.cost)
-		if _, err := r.Peek(t.Context(), quota.Request{Tenant: step.tenant, Cost: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Peek(t.Context(), quota.Request{Tenant: step.tenant, Cost: 1}))(t)
 		lines := int64(strings.Count(log.String(), "a tenant is near a limit"))
 		if n := r.count(t, "regiond.near", "policy=standard", "limit=minute"); lines != step.want || n != step.want {
 			t.Errorf("%s: %d lines, %d counted, want %d", step.what, lines, n, step.want)
@@ -64,7 +55,7 @@ func TestNear(t *testing.T) {
 		t.Errorf("log:\n%s", log.String())
 	}
 	r.check(t, "acme", 9)
-	if n := strings.Count(log.String(), "tenant=acme"); n != 2 {
+	if n := strings.Count(log.String(), "tenant=acme"); n != 3 {
 		t.Errorf("%d lines about acme, want one of each window:\n%s", n, log.String())
 	}
 }
@@ -106,9 +97,7 @@ func TestNearUnderObserve(t *testing.T) {
 		r, log := nearRig(t, &now, g, limit)
 		c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit}, Enforcement: quota.Observe})
 		c.Global = g
-		if err := r.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.Configure(c))
 		for range 8 {
 			now = now.Add(7 * time.Second)
 			r.check(t, "acme", 2)
@@ -137,7 +126,7 @@ func TestNearAtTheMark(t *testing.T) {
 	}
 }
 
-// TestNearOfMoreUnits: who gets more units while it is near is near again when it has used so many of these.
+// TestNearOfMoreUnits: who gets more units while it is near is near again when it has used so many of these, which a metric shows.
 func TestNearOfMoreUnits(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_795_198_405, 0)
@@ -145,8 +134,12 @@ func TestNearOfMoreUnits(t *testing.T) {
 	r, log := nearRig(t, &now, nil, limit)
 	r.check(t, "acme", 9)
 	limit.Units = 20
-	if err := r.Configure(onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit}})); err != nil {
-		t.Fatal(err)
+	shaped := quota.Limit{Name: "shaped", Units: 20, Burst: 30, Window: time.Hour, Algorithm: quota.GCRA}
+	ok(t, r.Configure(onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{limit, shaped}})))
+	for _, name := range []string{"month", "shaped"} {
+		if n := r.count(t, "regiond.limit.units", "policy=standard", "limit="+name); n != 20 {
+			t.Errorf("%d units of %s in force, want 20", n, name)
+		}
 	}
 	r.check(t, "acme", 1)
 	r.check(t, "acme", 8)
@@ -175,18 +168,5 @@ func TestNearOfManyAtOnce(t *testing.T) {
 	}
 	if n := r.count(t, "regiond.near", "policy=standard", "limit=day"); n != tenants {
 		t.Errorf("%d counted, want %d", n, tenants)
-	}
-}
-
-// TestUnitsInForce: a reload shows in the metric.
-func TestUnitsInForce(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_795_198_405, 0)
-	r, _ := nearRig(t, &now, nil, quota.Limit{Name: "minute", Units: 10, Window: time.Minute})
-	if err := r.Configure(onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{{Name: "minute", Units: 12, Window: time.Minute}}})); err != nil {
-		t.Fatal(err)
-	}
-	if n := r.count(t, "regiond.limit.units", "policy=standard", "limit=minute"); n != 12 {
-		t.Errorf("%d units in force, want 12", n)
 	}
 }

@@ -1,13 +1,6 @@
 package limiter
 
-import (
-	"sync"
-
-	"go.opentelemetry.io/otel/metric"
-
-	"github.com/regiond/regiond/internal/base/instruments"
-	"github.com/regiond/regiond/quota"
-)
+import "sync"
 
 // openReservations are those that this process has made and knows no end of, for metrics alone. One that another process settles
 // counts as open until its time is over.
@@ -81,26 +74,4 @@ func (o *openReservations) sweep(nowUS int64, expired func(openReservation)) {
 		}
 	}
 	o.swept = len(o.byID)
-}
-
-// showOpen makes the gauge of the reservations that are open.
-func (l *Limiter) showOpen(m metric.Meter) error {
-	i := instruments.On(m)
-	i.Gauge("regiond.reservations.open", "{reservation}", "Reservations of this process that are neither settled in it nor over.",
-		func(observe instruments.Observe) {
-			open := l.open.count(l.localUS(), l.metrics.ended)
-			show := func(p *quota.Policy) {
-				if p.Reserves() {
-					observe(float64(open[p.Name]), "policy", p.Name)
-				}
-			}
-			r := l.rules.Load()
-			for _, p := range r.plans {
-				show(p.policy)
-			}
-			for _, d := range r.domains {
-				show(d.policy)
-			}
-		})
-	return i.Err()
 }

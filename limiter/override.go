@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -40,22 +39,26 @@ func (q *query) takeOverride(ctx context.Context, all Overrides) {
 // tenantOf is what the configuration, the request and the tenant's override say of it, of which the last that says something
 // counts. Who has an override is listed.
 func (q *query) tenantOf() (t quota.Tenant, listed bool) {
-	t, listed = q.rules.tenant(q.request.Tenant)
-	if q.request.PolicyDefault && q.request.Policy != "" {
-		t.Policy = q.request.Policy
+	r, req := q.rules, q.request
+	if t, listed = r.Tenants[req.Tenant]; !listed && r.Default != nil {
+		t = *r.Default
 	}
-	if q.request.TenantPolicy != "" {
-		if policy, ok := q.rules.claimed(q.request); ok {
+	if req.PolicyDefault && req.Policy != "" {
+		t.Policy = req.Policy
+	}
+	if policy := req.TenantPolicy; policy != "" {
+		if req.PolicyValues != nil {
+			policy = req.PolicyValues[policy]
+		}
+		if q.unclaimed = r.plans[policy] == nil; !q.unclaimed {
 			t.Policy = policy
-		} else {
-			q.unclaimed = true
 		}
 	}
 	o := q.override.Override
 	if o == nil {
 		return t, listed
 	}
-	if q.rules.plans[o.Policy] != nil { // a reload may have dropped it
+	if r.plans[o.Policy] != nil { // a reload may have dropped it
 		t.Policy = o.Policy
 	}
 	if o.Enforcement != nil {
@@ -116,15 +119,6 @@ func unitsUnder(l *quota.Limit, o *quota.Override, times int64) int64 {
 	return l.Units
 }
 
-// maxUnder bounds the plans with other units that are kept for the same limits. Denials under others are not remembered.
-const maxUnder = 1 << 12
-
-// unders are plans of the same limits with other units.
-type unders struct {
-	mu  sync.RWMutex
-	all map[string]*limitPlan // by their units
-}
-
 // under is the plan of the same limits with the units of an override, and those of its limits that admit nothing. The plan
 // itself has the configured units of these: it is for what is charged all the same.
 func (s *limitPlan) under(o *quota.Override, times int64) (p *limitPlan, suspended []*quota.Limit) {
@@ -143,10 +137,7 @@ func (s *limitPlan) under(o *quota.Override, times int64) (p *limitPlan, suspend
 	if !changed {
 		return s, suspended
 	}
-	s.unders.mu.RLock()
-	p = s.unders.all[string(key)]
-	s.unders.mu.RUnlock()
-	if p != nil {
+	if p = s.unders.get(key); p != nil {
 		return p, suspended
 	}
 	limits := make([]*quota.Limit, len(s.limits))
@@ -162,19 +153,7 @@ func (s *limitPlan) under(o *quota.Override, times int64) (p *limitPlan, suspend
 			}
 		}
 	}
-	p = &limitPlan{newKeys: s.newKeys, keys: s.newKeys(limits), limits: limits}
-	s.unders.mu.Lock()
-	defer s.unders.mu.Unlock()
-	if first := s.unders.all[string(key)]; first != nil {
-		return first, suspended
-	}
-	if s.unders.all == nil {
-		s.unders.all = map[string]*limitPlan{}
-	}
-	if len(s.unders.all) < maxUnder {
-		s.unders.all[string(key)] = p
-	}
-	return p, suspended
+	return s.unders.put(key, newLimitPlan(limits, s.newKeys)), suspended
 }
 
 // suspendedDecision denies by limits that admit nothing, whatever was used. It lists these alone: the store is not asked

@@ -2,15 +2,12 @@ package limiter_test
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/memstore"
-	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
@@ -39,18 +36,14 @@ func bounded(t *testing.T) (*rig, *overlay) {
 	}
 	domain := strict("rls-edge", 9)
 	domain.Limits[0].Name = "domains"
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	return newRig(t, limiter.Options{
+		Overrides: o, Now: atRest,
 		Config: limiter.Config{
 			Region: "eu", MaxOverride: 10, Global: &thirds{}, Policies: []quota.Policy{strict("standard", 9), strict("large", 90)},
 			Default: &quota.Tenant{Policy: "standard"}, MaxUnknown: 9, Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}},
 			Domains: []quota.Domain{{Policy: &domain, Tenant: "edge"}},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{Limiter: l}, o
+	}), o
 }
 
 // The share of a region is that of the version in force from the next decision on: of a raise, a cut, of none, and of an end. What
@@ -175,14 +168,8 @@ func TestExplainOverrideOfABound(t *testing.T) {
 // TestSettleUnderACut: what a reservation holds under a raise is charged whole where it is settled under a cut, under none, by a process
 // of which the limit is suspended, or after a reload that lowers max_override. A second raise in the same window does not admit it again.
 func TestSettleUnderACut(t *testing.T) {
-	redis, err := redisstore.New(redisstore.Options{
-		Addrs: []string{redisserver.Start(t, redisserver.Options{}).Addr()}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limitertest.KeepRunning(t, redis)
-	memory := memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }})
+	redis := limiter.NewRedis(t, redisserver.Start(t, redisserver.Options{}).Addr(), "")
+	memory := memstore.New(memstore.Options{Now: atRest().UnixMicro})
 	tokens := func(times int64) limiter.Config {
 		return limiter.Config{
 			Region: "eu", MaxOverride: times, Global: &thirds{}, Default: &quota.Tenant{Policy: "llm"}, MaxUnknown: 9, Policies: []quota.Policy{{
@@ -195,19 +182,13 @@ func TestSettleUnderACut(t *testing.T) {
 	}
 	for name, s := range map[string]store.Store{"memory": memory, "redis": redis} {
 		o := &overlay{all: map[string]*quota.Override{}}
-		l, err := limiter.New(limiter.Options{Store: s, Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now, Config: tokens(10)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{Limiter: l}
+		r := newRig(t, limiter.Options{Store: s, Overrides: o, Now: time.Now, Config: tokens(10)})
 		for tenant, then := range map[string]struct{ units, times int64 }{"cut": {3, 10}, "ended": {-1, 10}, "suspended": {0, 10}, "lowered": {90, 1}} {
 			set := func(units, times int64) {
 				if delete(o.all, tenant); units >= 0 {
 					o.set(tenant, "", quota.OverrideLimit{Name: "strict", Units: units})
 				}
-				if err := r.Configure(tokens(times)); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, r.Configure(tokens(times)))
 			}
 			set(90, 10)
 			held := []quota.Decision{r.reserve(t, tenant, 15), r.reserve(t, tenant, 15)}

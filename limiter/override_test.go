@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -46,14 +45,12 @@ func (o *overlay) set(tenant, policy string, limits ...quota.OverrideLimit) {
 // overridden is a limiter of tenant acme under policy standard, 2 a minute and 1 a minute for each user.
 func overridden(t *testing.T) (*rig, *overlay) {
 	t.Helper()
-	now := time.Unix(1_795_198_405, 0)
 	o := &overlay{all: map[string]*quota.Override{}}
-	s := memstore.New(memstore.Options{Now: now.UnixMicro})
 	minute := func(name string, units int64, by ...string) quota.Limit {
 		return quota.Limit{Name: name, Units: units, Window: time.Minute, By: by}
 	}
-	l, err := limiter.New(limiter.Options{
-		Store: s, Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now },
+	return newRig(t, limiter.Options{
+		Overrides: o, Now: atRest,
 		Config: limiter.Config{
 			Region: "eu", MaxValues: 3, MaxUnknown: 0,
 			Policies: []quota.Policy{
@@ -62,11 +59,7 @@ func overridden(t *testing.T) (*rig, *overlay) {
 			},
 			Tenants: map[string]quota.Tenant{"acme": {Policy: "standard"}},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{Limiter: l, store: s}, o
+	}), o
 }
 
 func user(name string) quota.Dimensions { return quota.Dimensions{{Name: "user", Value: name}} }
@@ -75,10 +68,7 @@ func user(name string) quota.Dimensions { return quota.Dimensions{{Name: "user",
 func ask(t *testing.T, r *rig, q quota.Request) quota.Decision {
 	t.Helper()
 	q.Cost = max(1, q.Cost)
-	d, err := r.Check(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(r.Check(t.Context(), q))(t)
 	return d
 }
 
@@ -128,7 +118,7 @@ func TestSuspended(t *testing.T) {
 		if cost != 2 {
 			continue
 		}
-		if text := strings.Join(d.Explanation.Sentences, " "); !strings.Contains(text, "will not until its override is changed") ||
+		if text := strings.Join(d.Explanation.Sentences, " "); !strings.Contains(text, "will not until its override ends") ||
 			!strings.Contains(text, `has an override by ops ("launch"): all 0.`) || !strings.Contains(text, "It admits nothing of all.") {
 			t.Errorf("explained as %s", text)
 		}
@@ -147,6 +137,38 @@ func TestSuspended(t *testing.T) {
 	delete(o.all, "acme")
 	if d := ask(t, r, quota.Request{Tenant: "acme", Dimensions: user("c")}); !d.Allowed || d.Limits[0].Remaining != 0 {
 		t.Errorf("afterwards the report is charged, and nothing else: %+v", d.Limits)
+	}
+}
+
+// TestSuspendedInAnyFault: no fail mode passes what is suspended, nor does what it was admitted before.
+func TestSuspendedInAnyFault(t *testing.T) {
+	limits := []quota.Limit{{Name: "all", Units: 100, Window: time.Minute, Scope: quota.ScopeGlobal}}
+	c := onePolicy(quota.Policy{Limits: limits, OnStoreLoss: quota.FailOpen, OnOverload: quota.OverloadOpen, OnPartition: quota.FailOpen})
+	peers := &others{ceiling: quota.Ceiling{Units: 100, Local: 100}}
+	c.Global = peers
+	o, s := &overlay{all: map[string]*quota.Override{}}, &weatherStore{Store: memstore.New(memstore.Options{})}
+	w := &weather{rig: newRig(t, limiter.Options{Overrides: o, Config: c, Store: s}), store: s}
+	asks := func(what string, suspended bool) {
+		t.Helper()
+		for _, key := range []string{"", "k"} {
+			d := must(w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: key}))(t)
+			if d.Allowed == suspended || suspended && d.Reason != quota.ReasonSuspended {
+				t.Errorf("%s, key %q: %+v", what, key, d)
+			}
+		}
+	}
+	asks("before", false)
+	for _, suspended := range []bool{false, true} {
+		if suspended {
+			o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 0})
+		}
+		for _, reason := range []quota.Reason{quota.ReasonRedisDown, quota.ReasonOverloaded} {
+			w.fails(reason, false)
+			asks(reason.String(), suspended)
+			w.heals()
+		}
+		peers.set(quota.Ceiling{Units: 100, Local: 100, Mode: quota.ModeStale, Reason: quota.ReasonPeerSilent})
+		asks("cut off", suspended)
 	}
 }
 
@@ -195,15 +217,7 @@ func TestOverrideWithinTheConfiguration(t *testing.T) {
 		{Name: "log", Units: 20_000, Window: time.Minute},
 		{Name: "shaped", Units: 10, Window: time.Hour, Algorithm: quota.GCRA, Burst: 7000},
 	}
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-		Config: limiter.Config{
-			Region: "eu", MaxOverride: 10, Policies: []quota.Policy{{Name: "p", EnforcePercent: -1, Limits: limits}}, Tenants: map[string]quota.Tenant{"acme": {Policy: "p"}},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRig(t, limiter.Options{Overrides: o, Now: atRest, Config: withMost(10, quota.Policy{Limits: limits})})
 	for _, row := range []struct{ all, log, shaped, wantAll, wantLog, wantShaped int64 }{
 		{19, 99_999, 11, 19, 99_999, 11},
 		{20, 100_000, 10, 20, 100_000, 10},
@@ -211,7 +225,7 @@ func TestOverrideWithinTheConfiguration(t *testing.T) {
 		{quota.MaxUnits, quota.MaxUnits, quota.MaxUnits, 20, 100_000, 100},
 	} {
 		o.set("acme", "", quota.OverrideLimit{Name: "all", Units: row.all}, quota.OverrideLimit{Name: "log", Units: row.log}, quota.OverrideLimit{Name: "shaped", Units: row.shaped})
-		d := ask(t, &rig{Limiter: l}, quota.Request{Tenant: "acme"})
+		d := ask(t, r, quota.Request{Tenant: "acme"})
 		for i, want := range []int64{row.wantAll, row.wantLog, row.wantShaped} {
 			if got := d.Limits[i].Limit.Units; got != want {
 				t.Errorf("%+v: limit %s has %d", row, d.Limits[i].Limit.Name, got)
@@ -224,19 +238,10 @@ func TestOverrideWithinTheConfiguration(t *testing.T) {
 func TestSettleUnderOverride(t *testing.T) {
 	for _, algorithm := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow, quota.GCRA} {
 		o := &overlay{all: map[string]*quota.Override{}}
-		l, err := limiter.New(limiter.Options{
-			Store: memstore.New(memstore.Options{Now: func() int64 { return 1_795_198_405_000_000 }}), Overrides: o, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-			Config: limiter.Config{
-				Region: "eu", Tenants: map[string]quota.Tenant{"acme": {Policy: "p"}}, Policies: []quota.Policy{{
-					Name: "p", EnforcePercent: -1, MaxTTL: time.Minute, MaxHold: 100,
-					Limits: []quota.Limit{{Name: "all", Units: 10, Window: time.Hour, Algorithm: algorithm, Counts: quota.CountsTokens}},
-				}},
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := &rig{Limiter: l}
+		r := newRig(t, limiter.Options{Overrides: o, Now: atRest, Config: onePolicy(quota.Policy{
+			MaxTTL: time.Minute, MaxHold: 100,
+			Limits: []quota.Limit{{Name: "all", Units: 10, Window: time.Hour, Algorithm: algorithm, Counts: quota.CountsTokens}},
+		})})
 		o.set("acme", "", quota.OverrideLimit{Name: "all", Units: 100})
 		for i := range int64(6) {
 			r.settle(t, r.reserve(t, "acme", 20), 10)

@@ -2,11 +2,11 @@ package limiter
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -30,12 +30,12 @@ func (l *Limiter) earlier(q *query, own bool) *store.Admission {
 
 // again answers with an earlier admission, since the store was not asked for this reason. The error is that of a
 // key that came with another request.
-func (q *query) again(a *store.Admission, reason quota.Reason) (quota.Decision, error) {
+func (l *Limiter) again(q *query, a *store.Admission, reason quota.Reason) (quota.Decision, error) {
 	if a.Print != q.call.Print {
 		return quota.Decision{}, errReused()
 	}
-	d := q.decision(&store.Verdict{Outcome: store.Replayed, Earlier: a}, nil)
-	if q.call.Op == store.OpReserve {
+	d := q.decision(&store.Verdict{Outcome: store.Replayed, StoreUS: l.localUS(), Earlier: a}, nil)
+	if q.call.Op == store.OpReserve || a.Hold.ID != 0 {
 		q.holds(&store.Verdict{Outcome: store.Replayed, StoreUS: a.US, Hold: a.Hold}, &d)
 	}
 	d.Basis, d.Mode, d.Reason = quota.BasisLocal, quota.ModeLocal, reason
@@ -44,6 +44,7 @@ func (q *query) again(a *store.Admission, reason quota.Reason) (quota.Decision, 
 
 // own is what a process has admitted with an Idempotency-Key and the store does not know yet.
 type own struct {
+	added chan struct{}
 	queue chan *store.Admission
 	count atomic.Int64 // those of the queue, and those that are being written
 }
@@ -53,6 +54,7 @@ func (o *own) add(a *store.Admission) {
 	if a != nil {
 		o.count.Add(1)
 		o.put(a)
+		signal.Send(o.added)
 	}
 }
 
@@ -66,53 +68,62 @@ func (o *own) put(a *store.Admission) {
 
 func (o *own) some() bool { return o.count.Load() > 0 }
 
+// What waits for the store is written whenever that takes it. retryEvery is how often it is asked, writeMost for how much at once,
+// and writeWithin how long that may take.
 const (
-	// rememberEvery is how often the store is asked to keep what this process has admitted, and
-	// rememberMost how many at once.
-	rememberEvery = 250 * time.Millisecond
-	rememberMost  = 256
+	retryEvery  = 250 * time.Millisecond
+	writeMost   = 256
+	writeWithin = time.Second
 )
 
 // Run writes what this process has admitted with an Idempotency-Key and settled while the store was away, when
 // it is back. It returns when ctx ends.
 func (l *Limiter) Run(ctx context.Context) error {
-	var settles sync.WaitGroup
-	settles.Go(func() { l.settlePending(ctx) })
-	defer settles.Wait()
-	s, ok := l.store.(store.Rememberer)
-	if !ok {
-		<-ctx.Done()
-		return nil
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	writers.Go(func() {
+		retry(ctx, l.pending.added, l.pending.some, l.settleSome)
+		l.settleLast(context.WithoutCancel(ctx))
+	})
+	if s, ok := l.store.(store.Rememberer); ok {
+		retry(ctx, l.own.added, l.own.some, func(ctx context.Context) bool { return l.remember(ctx, s) })
 	}
+	return nil
+}
+
+// retry has things written once some were added, until there are none; write reports whether it wrote any. It returns when ctx ends.
+func retry(ctx context.Context, added <-chan struct{}, some func() bool, write func(ctx context.Context) bool) {
 	for {
-		var all []*store.Admission
 		select {
 		case <-ctx.Done():
-			return nil
-		case a := <-l.own.queue:
-			all = append(all, a)
+			return
+		case <-added:
 		}
-		for range min(len(l.own.queue), rememberMost-1) {
-			all = append(all, <-l.own.queue)
-		}
-		if l.remember(ctx, s, all) {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(rememberEvery):
+		for some() {
+			within, cancel := context.WithTimeout(ctx, writeWithin)
+			wrote := write(within)
+			if cancel(); wrote {
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(retryEvery):
+			}
 		}
 	}
 }
 
 // remember writes what the store does not know, but for what a reset has dropped, and reports whether any is settled
 // now. The rest waits behind all others, which may be on another server.
-func (l *Limiter) remember(ctx context.Context, s store.Rememberer, all []*store.Admission) bool {
-	asked := len(all)
-	all = slices.DeleteFunc(all, func(a *store.Admission) bool { return l.local.Earlier(&store.Call{Record: a.Record}) != a })
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
+func (l *Limiter) remember(ctx context.Context, s store.Rememberer) bool {
+	var all []*store.Admission
+	asked := min(len(l.own.queue), writeMost)
+	for range asked {
+		if a := <-l.own.queue; l.local.Earlier(&store.Call{Record: a.Record}) == a {
+			all = append(all, a)
+		}
+	}
 	settled := make([]bool, len(all))
 	s.Remember(ctx, all, func(a *store.Admission) int64 { return l.localUS() - a.US }, func(i int, kept bool) {
 		settled[i] = true

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,20 +33,9 @@ func newRetries(t *testing.T, p quota.Policy) *retries {
 		s := limiter.NewRedis(t, r.redis.Addr(), "")
 		limitertest.KeepRunning(t, s)
 		limitertest.Eventually(t, 10*time.Second, "redis is probed", s.Probed)
-		l, err := limiter.New(limiter.Options{Store: s, Config: onePolicy(p), Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error)
-		go func() { ended <- l.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-		r.procs[i], r.store[i] = l, s
+		l := newRig(t, limiter.Options{Store: s, Config: onePolicy(p)})
+		limitertest.KeepRunning(t, l)
+		r.procs[i], r.store[i] = l.Limiter, s
 	}
 	return r
 }
@@ -169,44 +157,11 @@ func TestOneRecordHolds(t *testing.T) {
 	})
 }
 
-// A replay after a reload carries the numbers of the answer that it repeats, in every process.
-func TestReplayAfterAReload(t *testing.T) {
-	r := newRetries(t, quota.Policy{Limits: []quota.Limit{
-		{Name: "minute", Units: 100, Window: time.Minute}, {Name: "user", Units: 90, Window: time.Hour, By: []string{"user"}}, // another key
-		{Name: "hour", Units: 80, Window: time.Hour},
-	}})
-	first := r.ask(0, "acme", "k", 60)
-	for _, limits := range [][]quota.Limit{
-		{{Name: "daily", Units: 900, Window: 24 * time.Hour}, {Name: "minute", Units: 60, Window: time.Second}},
-		{{Name: "level", Units: 70, Window: time.Minute, Algorithm: quota.GCRA, Burst: 70}},
-	} {
-		for i := range r.procs {
-			if err := r.procs[i].Configure(onePolicy(quota.Policy{Limits: limits})); err != nil {
-				t.Fatal(err)
-			}
-			again := r.ask(i, "acme", "k", 60)
-			if !again.Replayed || len(again.Limits) != len(first.Limits) {
-				t.Fatalf("process %d, after the reload: %+v", i, again)
-			}
-			for n, l := range again.Limits {
-				was := first.Limits[n]
-				if l.Limit.Name != was.Limit.Name || l.Limit.Units != was.Limit.Units || l.Limit.Window != was.Limit.Window ||
-					l.Ceiling != was.Ceiling || l.Remaining != was.Remaining || l.ResetAfter != was.ResetAfter {
-					t.Errorf("process %d, after the reload: %+v, want %+v", i, l, was)
-				}
-			}
-		}
-	}
-}
-
 // What is replayed after a reload is not explained by the limits of today.
 func TestReplayIsExplainedByItsOwnLimits(t *testing.T) {
 	w := newWeather(t, onePolicy(quota.Policy{Limits: perMinute(100)}))
 	ask := func() quota.Decision {
-		d, err := w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k", Explain: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: "k", Explain: true}))(t)
 		return d
 	}
 	for range 2 {
@@ -214,9 +169,7 @@ func TestReplayIsExplainedByItsOwnLimits(t *testing.T) {
 			t.Errorf("before the reload: %+v", d)
 		}
 	}
-	if err := w.Configure(onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 500, Window: time.Hour}}})); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.Configure(onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 500, Window: time.Hour}}})))
 	if d := ask(); !d.Replayed || d.Limits[0].Limit.Name != "minute" || d.Explanation != nil {
 		t.Errorf("after the reload: %+v", d)
 	}
@@ -299,27 +252,19 @@ func (s *stuckStore) Remember(_ context.Context, all []*store.Admission, _ func(
 func TestRememberedAroundWhatIsStuck(t *testing.T) {
 	s := &stuckStore{weatherStore: &weatherStore{Store: memstore.New(memstore.Options{})}}
 	s.down.Store(&store.Error{Reason: quota.ReasonRedisDown, Err: errors.New("so the test says")})
-	r := storeRig(t, s, onePolicy(quota.Policy{Limits: perMinute(10_000)}), nil, nil, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- r.Run(ctx) }()
+	r := newRig(t, limiter.Options{Store: s, Config: onePolicy(quota.Policy{Limits: perMinute(10_000)})})
+	limitertest.KeepRunning(t, r)
 	const others = 700
 	for i := range others + 1 {
 		key := fmt.Sprint(i)
 		if i == 0 {
 			key = "stuck"
 		}
-		if _, err := r.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: key}); err != nil {
-			t.Fatal(err)
-		}
+		must(r.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: key}))(t)
 	}
 	limitertest.Eventually(t, 10*time.Second, "all others are known", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.known) == others
 	})
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

@@ -22,9 +22,6 @@ type pending struct {
 const (
 	// mostPending bounds the settles that a process keeps: 700 bytes each, with what they charge.
 	mostPending = 1 << 16
-	// settleEvery is how often the store is asked to take them, and settleMost how many at once.
-	settleEvery = 250 * time.Millisecond
-	settleMost  = 256
 	// lastSettles is how long a process that stops may take for them.
 	lastSettles = 2 * time.Second
 )
@@ -55,15 +52,17 @@ func (p *pending) add(q *query, nowUS int64) (added, room bool) {
 func (p *pending) next() []*query {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	some := make([]*query, 0, min(len(p.byID), settleMost))
+	some := make([]*query, 0, min(len(p.byID), writeMost))
 	for _, q := range p.byID {
-		if len(some) == settleMost {
+		if len(some) == writeMost {
 			break
 		}
 		some = append(some, q)
 	}
 	return some
 }
+
+func (p *pending) some() bool { return p.size() > 0 }
 
 func (p *pending) drop(q *query) {
 	p.mu.Lock()
@@ -77,33 +76,14 @@ func (p *pending) size() int {
 	return len(p.byID)
 }
 
-// settlePending charges what is pending whenever the store takes it, until ctx ends, and then what it takes at once.
-func (l *Limiter) settlePending(ctx context.Context) {
-	defer l.settleLast(context.WithoutCancel(ctx))
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.pending.added:
-		}
-		for l.pending.size() > 0 {
-			if l.settleSome(ctx) {
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(settleEvery):
-			}
-		}
-	}
-}
-
 // settleLast charges what the store takes now, so that a process that stops beside a Redis that answers loses nothing.
 func (l *Limiter) settleLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastSettles)
 	defer cancel()
-	for l.pending.size() > 0 && ctx.Err() == nil && l.settleSome(ctx) {
+	for l.pending.some() && ctx.Err() == nil && l.settleSome(ctx) {
+	}
+	if n := l.pending.size(); n > 0 {
+		l.log.Warn("this process ends with settles that redis did not take; send them again to have them charged", "settles", n)
 	}
 }
 
@@ -119,8 +99,6 @@ func (l *Limiter) settleSome(ctx context.Context) bool {
 		q.call.Hold.GoneUS = q.hold.ticket.goneUS + l.localUS() - q.hold.nowUS // it is not late because it has waited
 		calls[i] = q.call
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
 	l.store.Decide(ctx, calls, verdicts)
 	taken := false
 	for i, q := range some {

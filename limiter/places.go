@@ -64,7 +64,7 @@ type overflow struct {
 	now    func() int64 // µs, a clock that no step of the host's moves
 	seed   maphash.Seed
 	places *places
-	values sync.Map // of tenants that have an override and are not listed: tenant → *values
+	values sync.Map // tenant → *values, also over reloads
 }
 
 func newOverflow(now func() int64) *overflow {
@@ -78,8 +78,28 @@ func (o *overflow) admit(keys []string, ttl time.Duration, take bool) bool {
 
 func (o *overflow) size() int { return o.places.Live(o.now()) }
 
+// valuesOf are the places of a listed tenant's values.
+func (o *overflow) valuesOf(tenant string) *values {
+	v, ok := o.values.Load(tenant)
+	if !ok {
+		v, _ = o.values.LoadOrStore(tenant, &values{})
+	}
+	return v.(*values)
+}
+
+// forget drops what it has of tenants whose values have no place any more. A request under way may take one that nobody finds then; its
+// value takes another next time.
+func (o *overflow) forget() {
+	o.values.Range(func(tenant, v any) bool {
+		if v.(*values).unused(o.now()) {
+			o.values.CompareAndDelete(tenant, v)
+		}
+		return true
+	})
+}
+
 // values has the places of one listed tenant. Each list of dimensions that limits count by has as many as there may be
-// values; several dimensions together make one value. It outlives reloads. Safe for concurrent use.
+// values; several dimensions together make one value. Safe for concurrent use.
 type values struct {
 	mu sync.Mutex
 	by []valueSet // few: tenants have one or two such lists
@@ -101,6 +121,13 @@ func (v *values) of(by []string, most int) *places {
 	p := v.by[i].places
 	p.Bound(most)
 	return p
+}
+
+// unused reports whether no value has a place.
+func (v *values) unused(nowUS int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !slices.ContainsFunc(v.by, func(s valueSet) bool { return s.Live(nowUS) > 0 })
 }
 
 // valueID is a hash of the values that a request has of some dimensions. No caller can make

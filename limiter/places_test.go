@@ -144,3 +144,48 @@ func TestLocalKeepsThoseItHas(t *testing.T) {
 		}
 	}
 }
+
+// TestReloadsForgetTenants: what a process keeps of tenants does not grow with the reloads that replace them. A value whose counts are
+// live keeps its place over a reload.
+func TestReloadsForgetTenants(t *testing.T) {
+	now := time.Unix(1_795_198_405, 0)
+	config := func(tenant string) Config {
+		return Config{
+			MaxValues: 1, Tenants: map[string]quota.Tenant{tenant: {Policy: "p"}, "stays": {Policy: "p"}},
+			Policies: []quota.Policy{{Name: "p", EnforcePercent: -1, Limits: []quota.Limit{
+				{Name: "user", Units: 5, Window: time.Minute, By: []string{"user"}},
+			}}},
+		}
+	}
+	l, err := New(Options{
+		Store: memstore.New(memstore.Options{Now: func() int64 { return now.UnixMicro() }}), Logger: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return now }, Config: config("first"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares := func(tenant, user string) bool {
+		d, err := l.Check(context.Background(), quota.Request{
+			Tenant: tenant, Cost: 1, Dimensions: quota.Dimensions{{Name: "user", Value: user}}, Explain: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Explanation.Shared
+	}
+	for i := range 20 {
+		tenant := fmt.Sprint("tenant", i)
+		if err := l.Configure(config(tenant)); err != nil {
+			t.Fatal(err)
+		}
+		if shares(tenant, "a") || shares("stays", "a") || !shares("stays", "b") {
+			t.Fatalf("after %d reloads: another value has the place", i)
+		}
+		now = now.Add(90 * time.Second)
+	}
+	kept := 0
+	l.overflow.values.Range(func(any, any) bool { kept++; return true })
+	if kept > 4 { // those of the last two minutes
+		t.Errorf("values of %d tenants are kept", kept)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/capture"
 )
@@ -26,14 +25,7 @@ func TestTenantPolicy(t *testing.T) {
 		Policies: []quota.Policy{minute("free", 10), minute("pro", 20), minute("large", 30)},
 		Tenants:  map[string]quota.Tenant{"acme": {Policy: "free"}, "raised": {Policy: "free"}, "moved": {Policy: "free"}},
 	}
-	meter, reader := readMeter(t)
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{}), Overrides: o, Logger: slog.New(slog.NewTextHandler(&log, nil)), Config: config, Meter: meter,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{Limiter: l, reader: reader}
+	r := newRig(t, limiter.Options{Overrides: o, Logger: slog.New(slog.NewTextHandler(&log, nil)), Config: config})
 	o.set("raised", "", quota.OverrideLimit{Name: "all", Units: 99})
 	o.set("moved", "large")
 	for _, row := range []struct {

@@ -65,7 +65,7 @@ func TestLocalShare(t *testing.T) {
 
 // Counting a decision builds no labels and allocates nothing, a near miss included.
 func TestMetricsCostNoAllocation(t *testing.T) {
-	m, err := newMetrics(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())).Meter("test"), nil, nil, nil, nil)
+	m, err := newMetrics(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())).Meter("test"), &Limiter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package limiter
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -61,16 +60,13 @@ func (l *Limiter) claims(ctx context.Context, cs []quota.Claim, op store.Op) []q
 }
 
 func refusedClaim(fault quota.Fault, detail string) error {
-	return &quota.Invalid{Fault: fault, Fields: []quota.FieldError{{Pointer: "/reservation", Detail: detail}}}
+	return invalid(fault, "/reservation", detail)
 }
 
-func errOver() error {
-	return refusedClaim(quota.FaultOver, "is over, or was settled")
-}
+func errOver() error { return refusedClaim(quota.FaultOver, "is over, or was settled") }
 
 func errNoHolds(policy, lacks string) error {
-	return &quota.Invalid{Fault: quota.FaultNoHolds, Fields: []quota.FieldError{{Pointer: "/policy", Detail: fmt.Sprintf(
-		"%s takes no reservations: it has no %s", policy, lacks)}}}
+	return invalid(quota.FaultNoHolds, "/policy", fmt.Sprintf("%s takes no reservations: it has no %s", policy, lacks))
 }
 
 // planHold completes the call of a reserve. Where none of the limits that apply holds anything, it is a check of cost 1.
@@ -158,15 +154,19 @@ func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) 
 		number: q.call.Hold.ID, amount: r.Cost, overflow: q.call.Hold.ID%2 == 1, shared: q.hold.shared, span: spanOf(ctx),
 		region: q.rules.Region, tenant: r.Tenant, policy: d.Policy,
 	}
-	if r.Charges == nil { // whose dimensions come with the claim
-		for _, name := range q.plan.policy.Dimensions() {
+	p := q.plan
+	if d.Policy != p.policy.Name { // a replay of what another one admitted
+		p, t.shared = q.rules.plans[d.Policy], 0
+	}
+	if r.Charges == nil && p != nil { // whose dimensions come with the claim
+		for _, name := range p.policy.Dimensions() {
 			if value, ok := r.Dimensions.Value(name); ok {
 				t.dims = append(t.dims, quota.Dimension{Name: name, Value: value})
 			}
 		}
 	}
 	switch {
-	case q.limits == nil || q.limits.keys.Holding == 0 || d.WouldDeny || d.Replayed && t.number == 0:
+	case t.number == 0, !d.Replayed && (q.limits == nil || q.limits.keys.Holding == 0 || d.WouldDeny):
 		t.heldBy = heldForNothing
 	case d.Basis == quota.BasisLocal:
 		t.heldBy = heldByMemory
@@ -295,13 +295,11 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 }
 
 // claimLocally does in the memory of this process what is done in the store.
-func (l *Limiter) claimLocally(ctx context.Context, q *query) store.Verdict {
+func (l *Limiter) claimLocally(ctx context.Context, q *query) *store.Verdict {
 	call := q.localCall(q.call.Op, max(1, q.rules.Processes()))
 	call.Hold.GoneUS = l.localUS() + call.Hold.KeepUS
 	call.Ceilings = call.Plan.Capacities
-	verdicts := make([]store.Verdict, 1)
-	l.local.Decide(ctx, []store.Call{call}, verdicts)
-	return verdicts[0]
+	return l.locally(ctx, call)
 }
 
 // claimLater decides a claim that the store did not take. A settle is kept until it does. What the store holds cannot get more
@@ -310,12 +308,12 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 	d := quota.Decision{Allowed: true, Basis: quota.BasisLocal, Mode: quota.ModeLocal, Reason: reason}
 	mine := q.hold.ticket.heldBy == heldByMemory
 	if q.call.Op == store.OpExtend {
-		v := store.Verdict{Err: errors.New("the store holds it")}
+		var v *store.Verdict
 		if mine {
 			v = l.claimLocally(ctx, q)
 		}
 		switch {
-		case v.Err != nil:
+		case v == nil, v.Err != nil: // the store holds it
 			d = q.failDecision(quota.BasisClosed)
 			d.Mode, d.Reason = quota.ModeLocal, reason
 		case v.Outcome == store.Gone:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/limiter/limitertest"
-	"github.com/regiond/regiond/limiter/redisstore"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
@@ -213,17 +211,11 @@ func TestReservationsLinearizable(t *testing.T) {
 			addr, seal := redisserver.Start(t, redisserver.Options{}).Addr(), limiter.NewSeal()
 			var processes []*limiter.Limiter
 			for range 2 {
-				s, err := redisstore.New(redisstore.Options{Addrs: []string{addr}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := limiter.NewRedis(t, addr, "")
 				limitertest.KeepRunning(t, s)
-				l, err := limiter.New(limiter.Options{Store: lossy{s}, Config: onePolicy(p), Logger: slog.New(slog.DiscardHandler), Seal: seal})
-				if err != nil {
-					t.Fatal(err)
-				}
-				limitertest.KeepRunning(t, closing{l})
-				processes = append(processes, l)
+				r := newRig(t, limiter.Options{Store: lossy{s}, Config: onePolicy(p), Seal: seal})
+				limitertest.KeepRunning(t, r)
+				processes = append(processes, r.Limiter)
 			}
 			c := &customer{began: time.Now()}
 			var all sync.WaitGroup
@@ -257,8 +249,3 @@ func TestReservationsLinearizable(t *testing.T) {
 		})
 	}
 }
-
-// closing is a Limiter, which has nothing to close.
-type closing struct{ *limiter.Limiter }
-
-func (closing) Close() error { return nil }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
 // completions is a policy of a token-metered API: 10 requests and 1000 tokens a minute, 3 at once.
@@ -123,38 +122,6 @@ func TestReservationLedger(t *testing.T) {
 	}
 }
 
-// TestReservationsInRedis: the calls of a Limiter mean the same there, for limits of the region and of all regions.
-func TestReservationsInRedis(t *testing.T) {
-	for _, scope := range []quota.Scope{quota.ScopeRegion, quota.ScopeGlobal} {
-		p := completions()
-		p.Limits[1].Scope = scope
-		c := onePolicy(p)
-		c.Global = &others{ceiling: quota.Ceiling{Units: 1000, Local: 1000}}
-		r := redisRig(t, redisserver.Start(t, redisserver.Options{}).Addr(), c, 4*time.Second)
-		first := r.reserve(t, "acme", 600)
-		if d := r.reserve(t, "acme", 401); d.Allowed || !d.Limits[1].Denied || d.Limits[1].Held != 600 {
-			t.Errorf("401 of 400: %+v", d)
-		}
-		o := r.Extend(t.Context(), []quota.Claim{{Reservation: first.Reservation.ID, TTL: time.Hour}})
-		if o[0].Err != nil || o[0].Decision.Reservation.ExpiresIn != 2*time.Minute || !o[0].Decision.Reservation.Clamped {
-			t.Errorf("extended: %v, %+v", o[0].Err, o[0].Decision.Reservation)
-		}
-		for _, replayed := range []bool{false, true} {
-			if d := r.settle(t, first, 250); *d.Settlement != (quota.Settlement{Charged: 250, Released: true}) || d.Replayed != replayed || d.Basis != quota.BasisExact {
-				t.Errorf("settled: %+v, replayed %v, %v", d.Settlement, d.Replayed, d.Basis)
-			}
-		}
-		asked := quota.Request{Tenant: "acme", Reserve: true, Cost: 10, IdempotencyKey: "k"}
-		ids := map[string]bool{}
-		for range 2 {
-			ids[r.Reserve(t.Context(), []quota.Request{asked})[0].Decision.Reservation.ID] = true
-		}
-		if look := r.reserve(t, "acme", 0); len(ids) != 1 || look.Limits[1].Remaining != 740 || look.Limits[1].Held != 10 || look.Limits[2].Held != 1 {
-			t.Errorf("replayed: %d ids, left %+v", len(ids), look.Limits)
-		}
-	}
-}
-
 // TestReservationsExtend: a reservation lasts from now on for as long as it is given, at most max_ttl.
 func TestReservationsExtend(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
@@ -231,7 +198,7 @@ func TestReservationsOfOtherRegions(t *testing.T) {
 	region := func(name string) *rig {
 		c := onePolicy(completions())
 		c.Region = name
-		return sealedRig(t, c, seal)
+		return newRig(t, limiter.Options{Config: c, Seal: seal})
 	}
 	here, there := region("eu-west"), region("us-east")
 	d := here.reserve(t, "acme", 100)
@@ -318,7 +285,8 @@ func TestChecksAmongReservations(t *testing.T) {
 // TestSettleLinksItsReserve: by the id of the reservation alone, so in another process too; not to one that is not sampled.
 func TestSettleLinksItsReserve(t *testing.T) {
 	seal := limiter.NewSeal()
-	one, other := sealedRig(t, onePolicy(completions()), seal), sealedRig(t, onePolicy(completions()), seal)
+	o := limiter.Options{Config: onePolicy(completions()), Seal: seal}
+	one, other := newRig(t, o), newRig(t, o)
 	spans := tracetest.NewSpanRecorder()
 	tracer := func(s sdktrace.Sampler) trace.Tracer {
 		return sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(s)).Tracer("test")

@@ -3,13 +3,14 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -51,40 +52,68 @@ type Config struct {
 type rules struct {
 	Config
 	plans   map[string]*policyPlan
-	domains map[string]*domainPlan // by the names of their policies
+	domains map[string]*policyPlan // by the names of their policies; of the configuration before too, for requests under way
 	dims    []string               // all that any policy uses, and Config.Dimensions; sorted
-
-	values map[string]*values // of the listed tenants, and those of domains
-
-	unknown string // the detail of the error of any other dimension
-
-	looking sync.Once
-	looked  map[lookKey]*looks // once looking is done
+	unknown string                 // the detail of the error of any other dimension
+	looks   func() map[lookKey]*looks
 }
 
-// policyPlan is one policy, compiled.
+// policyPlan is the policy of tenants or of a domain, compiled.
 type policyPlan struct {
 	policy *quota.Policy
-	plans  sync.Map // which limits apply, as a bit mask → *limitPlan
+	tenant string // of a domain
+	plans  plans  // by which limits apply, or which a request names
 }
 
-// limitPlan is the key plan of some limits of a policy, and the same for one process
-// of several that counts by itself.
+// limitPlan is the key plan of some limits of a policy, and those made of it.
 type limitPlan struct {
 	newKeys func(limits []*quota.Limit) *store.KeyPlan
 	keys    *store.KeyPlan
 	limits  []*quota.Limit
-	locals  sync.Map                      // by how many processes → *KeyPlan
-	settles atomic.Pointer[store.KeyPlan] // KeyPlan.Settling, once there was a settle
-	unders  unders
+	locals  plans // by how many processes count by themselves; 0: of settles
+	unders  plans // of the same limits with other units, by these
 }
 
-// compile keeps what before knows of the values of tenants; it may be nil.
+func newLimitPlan(limits []*quota.Limit, newKeys func([]*quota.Limit) *store.KeyPlan) *limitPlan {
+	return &limitPlan{newKeys: newKeys, keys: newKeys(limits), limits: limits}
+}
+
+// mostPlans bounds the plans that are kept: gateways have a few dozen routes, each with its own set of limits. What is beyond is made
+// for each request, and its denials are not remembered.
+const mostPlans = 1 << 12
+
+// plans are kept, since denials are remembered under them. Safe for concurrent use.
+type plans struct {
+	mu  sync.RWMutex
+	all map[string]*limitPlan
+}
+
+func (p *plans) get(key []byte) *limitPlan {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.all[string(key)]
+}
+
+// put keeps a plan in the place of another, and returns it.
+func (p *plans) put(key []byte, plan *limitPlan) *limitPlan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = map[string]*limitPlan{}
+	}
+	if p.all[string(key)] != nil || len(p.all) < mostPlans {
+		p.all[string(key)] = plan
+	}
+	return plan
+}
+
+// compile keeps the domains of before, which may be nil.
 func compile(c Config, before *rules) (*rules, error) {
 	if c.Processes == nil {
 		c.Processes = func() int64 { return 1 }
 	}
-	r := &rules{Config: c, plans: make(map[string]*policyPlan, len(c.Policies))}
+	r := &rules{Config: c, plans: make(map[string]*policyPlan, len(c.Policies)), domains: make(map[string]*policyPlan, len(c.Domains))}
+	r.looks = sync.OnceValue(r.makeLooks)
 	for i := range c.Policies {
 		p := &c.Policies[i]
 		if ms := p.Validate(); len(ms) > 0 {
@@ -97,31 +126,16 @@ func compile(c Config, before *rules) (*rules, error) {
 	slices.Sort(r.dims)
 	r.dims = slices.Compact(r.dims)
 	r.unknown = fmt.Sprintf("is not a dimension of any policy; they use %s", cmp.Or(strings.Join(r.dims, ", "), "none"))
-	listed := slices.Collect(maps.Keys(c.Tenants))
-	r.domains = make(map[string]*domainPlan, len(c.Domains))
+	if before != nil {
+		for _, d := range before.Domains {
+			r.domains[d.Policy.Name] = before.domains[d.Policy.Name]
+		}
+	}
 	for _, d := range c.Domains {
 		if ms := d.Policy.ValidateLimits(); len(ms) > 0 {
 			return nil, fmt.Errorf("policy %s: %w", d.Policy.Name, &quota.Invalid{Fields: ms})
 		}
-		r.domains[d.Policy.Name] = &domainPlan{policyPlan: policyPlan{policy: d.Policy}, together: map[string]*limitPlan{}}
-		listed = append(listed, d.Tenant)
-	}
-	if before != nil {
-		for _, d := range before.Domains { // of requests that are under way: they name limits of the configuration before
-			if name := d.Policy.Name; r.domains[name] == nil {
-				r.domains[name] = before.domains[name]
-				listed = append(listed, d.Tenant)
-			}
-		}
-	}
-	r.values = make(map[string]*values, len(listed))
-	for _, id := range listed {
-		if before != nil {
-			r.values[id] = before.values[id]
-		}
-		if r.values[id] == nil {
-			r.values[id] = &values{}
-		}
+		r.domains[d.Policy.Name] = &policyPlan{policy: d.Policy, tenant: d.Tenant}
 	}
 	tenants := slices.Collect(maps.Values(c.Tenants))
 	if c.Default != nil {
@@ -133,6 +147,25 @@ func compile(c Config, before *rules) (*rules, error) {
 		}
 	}
 	return r, nil
+}
+
+// policies are those of tenants and of domains in force; none before the first configuration.
+func (r *rules) policies() iter.Seq[*quota.Policy] {
+	return func(yield func(*quota.Policy) bool) {
+		if r == nil {
+			return
+		}
+		for i := range r.Policies {
+			if !yield(&r.Policies[i]) {
+				return
+			}
+		}
+		for i := range r.Domains {
+			if !yield(r.Domains[i].Policy) {
+				return
+			}
+		}
+	}
 }
 
 // query is a validated request: what to ask of which store.
@@ -176,8 +209,13 @@ func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
 	case r.plans[name] == nil:
 		ms = append(ms, quota.FieldError{Pointer: "/policy", Detail: fmt.Sprintf("%.80q is not a policy", name)})
 	default:
-		if q.plan = r.plans[name]; !req.IgnoreUnknown {
-			ms = append(ms, r.unknownDimensions(req.Dimensions)...)
+		q.plan = r.plans[name]
+		for _, d := range req.Dimensions {
+			// A typo would otherwise lift a limit in silence. Those of another policy are fine, since a gateway sends the same ones for
+			// every tenant. Names that are not valid have an error already.
+			if _, known := slices.BinarySearch(r.dims, d.Name); !known && !req.IgnoreUnknown && quota.ValidName(d.Name) == nil {
+				ms = append(ms, quota.FieldError{Pointer: "/dimensions/" + d.Name, Detail: r.unknown})
+			}
 		}
 	}
 	if len(ms) > 0 {
@@ -195,51 +233,13 @@ func (q *query) resolve(r *rules, op store.Op, overflow *overflow) error {
 	return q.planCall(op, !listed, overflow)
 }
 
-// tenant is what the configuration says of a tenant, the default where it is not listed.
-func (r *rules) tenant(id string) (t quota.Tenant, listed bool) {
-	if t, listed = r.Tenants[id]; !listed && r.Default != nil {
-		t = *r.Default
-	}
-	return t, listed
-}
-
-// claimed returns the policy that the TenantPolicy of a request means.
-func (r *rules) claimed(req *quota.Request) (policy string, ok bool) {
-	if policy = req.TenantPolicy; req.PolicyValues != nil {
-		policy = req.PolicyValues[policy]
-	}
-	return policy, r.plans[policy] != nil
-}
-
 // limit is a limit of a policy, nil for none.
 func (r *rules) limit(policy, name string) *quota.Limit {
-	p := r.plans[policy]
+	p := cmp.Or(r.plans[policy], r.domains[policy])
 	if p == nil {
-		d := r.domains[policy]
-		if d == nil {
-			return nil
-		}
-		p = &d.policyPlan
+		return nil
 	}
-	for i := range p.policy.Limits {
-		if l := &p.policy.Limits[i]; l.Name == name {
-			return l
-		}
-	}
-	return nil
-}
-
-// unknownDimensions are dimensions that no policy knows: a typo would otherwise lift a
-// limit in silence. Those of another policy are fine, since a gateway sends the
-// same ones for every tenant. Names that are not valid have an error already.
-func (r *rules) unknownDimensions(dims quota.Dimensions) []quota.FieldError {
-	var ms []quota.FieldError
-	for _, d := range dims {
-		if _, known := slices.BinarySearch(r.dims, d.Name); !known && quota.ValidName(d.Name) == nil {
-			ms = append(ms, quota.FieldError{Pointer: "/dimensions/" + d.Name, Detail: r.unknown})
-		}
-	}
-	return ms
+	return p.policy.Limit(name)
 }
 
 // planFor returns the plan of the limits that apply to what op does, nil for none.
@@ -253,8 +253,10 @@ func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
 	if mask == 0 {
 		return nil
 	}
-	if s, ok := p.plans.Load(mask); ok {
-		return s.(*limitPlan)
+	var array [binary.MaxVarintLen32]byte
+	key := binary.AppendUvarint(array[:0], uint64(mask))
+	if plan := p.plans.get(key); plan != nil {
+		return plan
 	}
 	var limits []*quota.Limit
 	for i := range p.policy.Limits {
@@ -262,17 +264,16 @@ func (p *policyPlan) planFor(dims quota.Dimensions, op store.Op) *limitPlan {
 			limits = append(limits, &p.policy.Limits[i])
 		}
 	}
-	s, _ := p.plans.LoadOrStore(mask, &limitPlan{newKeys: store.NewKeyPlan, keys: store.NewKeyPlan(limits), limits: limits})
-	return s.(*limitPlan)
+	return p.plans.put(key, newLimitPlan(limits, store.NewKeyPlan))
 }
 
 // settling is the plan of settles.
 func (s *limitPlan) settling() *store.KeyPlan {
-	if p := s.settles.Load(); p != nil {
-		return p
+	plan := s.locals.get([]byte{0})
+	if plan == nil {
+		plan = s.locals.put([]byte{0}, &limitPlan{keys: s.keys.Settling()})
 	}
-	s.settles.CompareAndSwap(nil, s.keys.Settling())
-	return s.settles.Load()
+	return plan.keys
 }
 
 // mostStretch is how many times as long a window gets at most: one of 31 days would soon
@@ -286,8 +287,10 @@ const mostStretch = 1000
 //	1 per 1s, burst 8, of four processes:   1 per 4s, burst 2
 //	5 per 1m, of six processes:             1 per 2m
 func (s *limitPlan) local(processes int64) *store.KeyPlan {
-	if local, ok := s.locals.Load(processes); ok {
-		return local.(*store.KeyPlan)
+	var array [binary.MaxVarintLen64]byte
+	key := binary.AppendVarint(array[:0], processes)
+	if plan := s.locals.get(key); plan != nil {
+		return plan.keys
 	}
 	limits := make([]*quota.Limit, len(s.limits))
 	for i, l := range s.limits {
@@ -305,9 +308,7 @@ func (s *limitPlan) local(processes int64) *store.KeyPlan {
 		}
 		limits[i] = &alone
 	}
-	plan := s.newKeys(limits)
-	local, _ := s.locals.LoadOrStore(processes, plan)
-	return local.(*store.KeyPlan)
+	return s.locals.put(key, newLimitPlan(limits, s.newKeys)).keys
 }
 
 func (q *query) tooCostly(op store.Op) error {
@@ -354,7 +355,7 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
 	}
 	if req.IdempotencyKey != "" && takes {
 		q.call.Record = store.RecordKey(req.Tenant, req.IdempotencyKey)
-		q.call.Print = fingerprint(req, op)
+		q.call.Print, q.call.Policy = fingerprint(req, op), policy
 	}
 	if op == store.OpReserve {
 		q.planHold()
@@ -412,21 +413,12 @@ func (q *query) shareValues(keys []string, overflow *overflow, take bool) {
 		if req.Charges != nil {
 			dims = req.Charges[i].Dimensions
 		}
-		if len(by) == 0 || q.valuesOf(overflow).of(by, q.rules.MaxValues).admit(valueID(overflow.seed, by, dims), overflow.now(), k.Life, take) {
+		if len(by) == 0 || overflow.valuesOf(req.Tenant).of(by, q.rules.MaxValues).admit(valueID(overflow.seed, by, dims), overflow.now(), k.Life, take) {
 			continue
 		}
 		keys[i], q.shared = k.Shared(req.Tenant, q.plan.policy.Name), true
 		q.hold.shared |= 1 << i
 	}
-}
-
-// valuesOf are the places of the tenant's values: one that is listed by its override has them beside those of the configuration.
-func (q *query) valuesOf(overflow *overflow) *values {
-	if v := q.rules.values[q.request.Tenant]; v != nil {
-		return v
-	}
-	v, _ := overflow.values.LoadOrStore(q.request.Tenant, &values{})
-	return v.(*values)
 }
 
 // fingerprint distinguishes requests that have the same idempotency key.

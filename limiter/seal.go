@@ -177,12 +177,16 @@ func (t *ticket) append(b []byte) []byte {
 	for _, n := range [...]int64{t.number, t.amount, t.goneUS, int64(t.shared)} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
-	for _, s := range [...]string{t.region, t.tenant, t.policy} {
-		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
-	}
+	b = appendTexts(b, t.region, t.tenant, t.policy)
 	for _, d := range t.dims {
-		b = append(binary.AppendUvarint(b, uint64(len(d.Name))), d.Name...)
-		b = append(binary.AppendUvarint(b, uint64(len(d.Value))), d.Value...)
+		b = appendTexts(b, d.Name, d.Value)
+	}
+	return b
+}
+
+func appendTexts(b []byte, texts ...string) []byte {
+	for _, s := range texts {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	return b
 }
@@ -194,32 +198,25 @@ func parseTicket(b []byte) (*ticket, bool) {
 	}
 	flags := b[1]
 	t := &ticket{heldBy: heldBy(flags &^ hasSpan >> 1), overflow: flags&hasOverflow != 0}
-	b = b[2:]
-	if flags&hasSpan != 0 {
-		if len(b) < len(t.span) {
-			return nil, false
-		}
-		b = b[copy(t.span[:], b):]
-	}
 	ok := true
+	take := func(n int) []byte {
+		if n < 0 || n > len(b) {
+			n, ok = len(b), false
+		}
+		taken := b[:n]
+		b = b[n:]
+		return taken
+	}
 	number := func() int64 {
 		n, size := binary.Uvarint(b)
-		if size <= 0 {
-			ok, b = false, nil
-			return 0
-		}
-		b = b[size:]
+		ok = ok && size > 0
+		take(size)
 		return int64(n)
 	}
-	text := func() string {
-		n := number()
-		if n < 0 || n > int64(len(b)) {
-			ok, b = false, nil
-			return ""
-		}
-		s := string(b[:n])
-		b = b[n:]
-		return s
+	text := func() string { return string(take(int(number()))) }
+	take(2)
+	if flags&hasSpan != 0 {
+		copy(t.span[:], take(len(t.span)))
 	}
 	t.number, t.amount, t.goneUS, t.shared = number(), number(), number(), uint64(number())
 	t.region, t.tenant, t.policy = text(), text(), text()

@@ -81,6 +81,16 @@ func TestSealRefusesWhatIsNotAuthentic(t *testing.T) {
 	}
 }
 
+// TestTicketsThatAreCutOff are no tickets, but where a ticket may end.
+func TestTicketsThatAreCutOff(t *testing.T) {
+	whole := (&ticket{number: 300, region: "eu", tenant: "acme", policy: "llm", dims: quota.Dimensions{{Name: "user", Value: "42"}}}).append(nil)
+	for n := range whole {
+		if got, ok := parseTicket(whole[:n]); ok && !bytes.Equal(got.append(nil), whole[:n]) {
+			t.Errorf("%d of %d bytes are read as %+v", n, len(whole), got)
+		}
+	}
+}
+
 // TestSealSharesLater: what this process sealed before it had the secret it still opens.
 func TestSealSharesLater(t *testing.T) {
 	s := NewSeal()

@@ -54,7 +54,7 @@ func TestOverloadAnswers(t *testing.T) {
 		}
 	}
 	got := w.collected(t)
-	_, labels := series(got["regiond.decisions"])
+	labels := series(got["regiond.decisions"])
 	if want := []string{
 		"basis=open decision=allowed mode=global policy=open-enforce reason=overloaded",
 		"basis=open decision=allowed mode=global policy=open-observe reason=overloaded",
@@ -82,7 +82,7 @@ func TestShed(t *testing.T) {
 	if !d.TurnedAway() || d.Basis != quota.BasisShed || d.Reason != quota.ReasonOverloaded || d.Mode != quota.ModeGlobal || d.RetryAfter() != time.Second {
 		t.Errorf("got %+v", d)
 	}
-	_, labels := series(w.collected(t)["regiond.decisions"])
+	labels := series(w.collected(t)["regiond.decisions"])
 	if want := []string{"basis=shed decision=shed mode=global policy= reason=overloaded"}; !slices.Equal(labels, want) {
 		t.Errorf("counted as %q, want %q", labels, want)
 	}

@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -10,27 +9,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/limiter/top"
 	"github.com/regiond/regiond/quota"
 )
 
-// topRig is a limiter in memory that counts who was denied and used.
-func topRig(t testing.TB, c limiter.Config, r *top.Recorder) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(limiter.Options{Store: memstore.New(memstore.Options{}), Config: c, Logger: slog.New(slog.DiscardHandler), Top: r})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func newTop(t testing.TB) *top.Recorder {
 	t.Helper()
-	r, err := top.NewRecorder(nil, noop.Meter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must(top.NewRecorder(nil, noop.Meter{}))(t)
 	return r
 }
 
@@ -52,15 +37,10 @@ func TestTop(t *testing.T) {
 		"burst": {"": "::", "a": "::", "b": "::"}, "daily": {"": "::", "a": "::", "b": "::"}, "minute": {"": "::", "a": "::", "b": "::"},
 		"per-user": {"": "user:-:", "a": "user:1.a:", "b": "user:1.b:"}, "smooth": {"a": "::user=1.a"},
 	}
+	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		r, err := top.NewRecorder(nil, noop.Meter{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := limiter.New(limiter.Options{Store: memstore.New(memstore.Options{}), Config: c, Logger: slog.New(slog.DiscardHandler), Top: r})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := newTop(outer)
+		l := newRig(outer, limiter.Options{Config: c, Top: r})
 		exact := [2]map[quota.TopRow]int64{{}, {}}
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			q := quota.Request{Tenant: rapid.SampledFrom([]string{"known", "x"}).Draw(t, "tenant"), Cost: rapid.Int64Range(1, 3).Draw(t, "cost")}
@@ -110,11 +90,9 @@ func TestTopShares(t *testing.T) {
 	c := onePolicy(quota.Policy{Limits: perMinute(1)})
 	c.MaxUnknown = 0
 	r := newTop(t)
-	l := topRig(t, c, r)
+	l := newRig(t, limiter.Options{Config: c, Top: r})
 	for _, tenant := range []string{"a", "b", "c"} {
-		if _, err := l.Check(t.Context(), quota.Request{Tenant: tenant, Cost: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must(l.Check(t.Context(), quota.Request{Tenant: tenant, Cost: 1}))(t)
 	}
 	v := r.Report(quota.TopQuery{By: quota.TopDenied, Window: time.Hour, Rows: 9}, "local")
 	if len(v.Rows) != 1 || v.Rows[0] != (quota.TopRow{Policy: "standard", Limit: "minute", Partition: "::", AtLeast: 2, AtMost: 2}) || v.Total != 2 {
@@ -132,7 +110,7 @@ func BenchmarkTop(b *testing.B) {
 		c := onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "minute", Units: row.units, Window: time.Minute, Algorithm: quota.SlidingWindow}}})
 		for name, r := range map[string]*top.Recorder{"without": nil, "with": newTop(b)} {
 			b.Run(row.name+"/"+name, func(b *testing.B) {
-				l := topRig(b, c, r)
+				l := newRig(b, limiter.Options{Config: c, Top: r})
 				ctx, cancel := context.WithCancel(b.Context())
 				done := make(chan struct{})
 				go func() {

@@ -41,9 +41,8 @@ func (l *Limiter) Usage(ctx context.Context, u quota.UsageQuery) (quota.UsagePag
 		keys, next, err := lister.Keys(ctx, page.Next)
 		switch {
 		case errors.Is(err, store.ErrCursor):
-			return page, &quota.Invalid{Fields: []quota.FieldError{{
-				Pointer: "/cursor", Detail: "must be the next_cursor of an answer of this region, since when its Redis is the same; begin again without cursor",
-			}}}
+			return page, invalid(quota.FaultInput, "/cursor",
+				"must be the next_cursor of an answer of this region, since when its Redis is the same; begin again without cursor")
 		case err != nil:
 			return page, err
 		}
@@ -178,21 +177,19 @@ type lookKey struct {
 	spec   string // of a quota.Partition
 }
 
-// looks returns the plans of all policies and domains.
-func (r *rules) looks() map[lookKey]*looks {
-	r.looking.Do(func() {
-		r.looked = map[lookKey]*looks{}
-		for _, p := range r.plans {
-			r.addLooks(p.policy, store.NewKeyPlan)
-		}
-		for _, d := range r.domains {
-			r.addLooks(d.policy, store.NewChargesPlan)
-		}
-	})
-	return r.looked
+// makeLooks returns the plans of all policies and domains.
+func (r *rules) makeLooks() map[lookKey]*looks {
+	all := map[lookKey]*looks{}
+	for _, p := range r.plans {
+		addLooks(all, p.policy, store.NewKeyPlan)
+	}
+	for _, d := range r.domains {
+		addLooks(all, d.policy, store.NewChargesPlan)
+	}
+	return all
 }
 
-func (r *rules) addLooks(p *quota.Policy, plan func([]*quota.Limit) *store.KeyPlan) {
+func addLooks(looked map[lookKey]*looks, p *quota.Policy, plan func([]*quota.Limit) *store.KeyPlan) {
 	all := make([]*quota.Limit, len(p.Limits))
 	for i := range p.Limits {
 		all[i] = &p.Limits[i]
@@ -209,8 +206,8 @@ func (r *rules) addLooks(p *quota.Policy, plan func([]*quota.Limit) *store.KeyPl
 			}
 			wide[i] = &own
 		}
-		if r.looked[key] == nil {
-			r.looked[key] = &looks{&limitPlan{newKeys: store.NewKeyPlan, keys: store.NewKeyPlan(wide), limits: wide}, slices.Clone(k.Limits)}
+		if looked[key] == nil {
+			looked[key] = &looks{newLimitPlan(wide, store.NewKeyPlan), slices.Clone(k.Limits)}
 		}
 	}
 }

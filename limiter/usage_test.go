@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -20,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/limiter"
-	"github.com/regiond/regiond/limiter/memstore"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -49,10 +47,7 @@ func allUsage(t *testing.T, l *limiter.Limiter, u quota.UsageQuery) []string {
 	t.Helper()
 	rows := map[string]string{}
 	for {
-		page, err := l.Usage(t.Context(), u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must(l.Usage(t.Context(), u))(t)
 		for _, r := range page.Rows {
 			key := fmt.Sprint(r.Tenant, " ", r.Policy, ".", r.Limit, " ", r.Dimensions)
 			rows[key] = fmt.Sprintf("%s: %d used, %d held of %d", key, r.Used, r.Held, r.Units)
@@ -93,9 +88,7 @@ func TestUsage(t *testing.T) {
 				{Tenant: "acme", Cost: 8, Dimensions: user("a:b,-")},
 				{Tenant: "globex", Cost: 1, Dimensions: user("x")},
 			} {
-				if _, err := r.Report(ctx, report); err != nil {
-					t.Fatal(err)
-				}
+				must(r.Report(ctx, report))(t)
 			}
 			if o := r.Reserve(ctx, []quota.Request{{Tenant: "initech", Cost: 30, Reserve: true}})[0]; o.Err != nil || !o.Decision.Allowed {
 				t.Fatal(o)
@@ -137,7 +130,7 @@ func TestUsage(t *testing.T) {
 			if got := allUsage(t, r.Limiter, quota.UsageQuery{Rows: 100, Policy: "standard"}); len(got) != len(want) {
 				t.Errorf("of the policy: %v", got)
 			}
-			for _, cursor := range []string{"x", "-1", "64", "1.0", "0.x", "0", "99999999999999999999"} {
+			for _, cursor := range []string{"x", "-1", "64", "1.0", "0.x", "0", "0.0.x", "99999999999999999999"} {
 				_, err := r.Usage(ctx, quota.UsageQuery{Cursor: cursor, Rows: 1})
 				if bad := (*quota.Invalid)(nil); (name == "redis" || cursor != "0") && (!errors.As(err, &bad) || bad.Fields[0].Pointer != "/cursor") {
 					t.Errorf("cursor %q: %v", cursor, err)
@@ -189,6 +182,21 @@ func besides(t *testing.T, l *limiter.Limiter, listing *atomic.Bool) (stop func(
 	}
 }
 
+// manyTenants gives tenants a log with one unit each, and returns a limiter of them.
+func manyTenants(t *testing.T, srv *redisserver.Server, tenants int) *rig {
+	t.Helper()
+	stamp := strconv.FormatInt(time.Now().UnixMicro(), 10) + ".0210036000000000" // as log.lua has it
+	for first := 0; first < tenants; first += 1000 {
+		must(srv.Client().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for i := first; i < min(first+1000, tenants); i++ {
+				p.RPush(t.Context(), fmt.Sprintf("rl:{t%d}:l:standard:::", i), stamp)
+			}
+			return nil
+		}))(t)
+	}
+	return redisRig(t, srv.Addr(), onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}}}), 5*time.Second)
+}
+
 // TestUsageOfMany: a page has a bounded number of rows, so that memory does not grow with the tenants, and the commands of Redis take
 // less than a millisecond. USAGE_TENANTS=1000000 is the measured case, in which a client checks meanwhile, and as long without the
 // list in turns of a second.
@@ -202,23 +210,8 @@ func TestUsageOfMany(t *testing.T) {
 		}
 	}
 	srv := redisserver.Start(t, redisserver.Options{})
-	c := onePolicy(quota.Policy{Name: "standard", Limits: []quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}}})
-	r := redisRig(t, srv.Addr(), c, 5*time.Second)
-	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: 2})
-	t.Cleanup(func() { _ = client.Close() })
-	stamp := strconv.FormatInt(time.Now().UnixMicro(), 10) + ".0210036000000000" // as log.lua has it
-	for first := 0; first < tenants; first += 1000 {
-		if _, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-			for i := first; i < min(first+1000, tenants); i++ {
-				key := fmt.Sprintf("rl:{t%d}:l:standard::", i)
-				p.RPush(t.Context(), key+":", stamp)
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(t, client, "CONFIG", "RESETSTAT")
+	r, client := manyTenants(t, srv, tenants), srv.Client()
+	ok(t, client.ConfigResetStat(t.Context()).Err())
 	var before, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -235,10 +228,7 @@ func TestUsageOfMany(t *testing.T) {
 			turn = time.Now()
 		}
 		listing.Store(true)
-		page, err := r.Usage(t.Context(), u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must(r.Usage(t.Context(), u))(t)
 		rows, most = rows+len(page.Rows), max(most, len(page.Rows))
 		if pages%16 == 0 {
 			runtime.ReadMemStats(&now)
@@ -257,10 +247,7 @@ func TestUsageOfMany(t *testing.T) {
 		t.Logf("a check took %v, p99 %v, beside the list and %v, p99 %v, without: %.2f times the p99",
 			listed[0], listed[1], quiet[0], quiet[1], float64(listed[1])/float64(quiet[1]))
 	}
-	times, err := client.Info(t.Context(), "latencystats", "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	times := must(client.Info(t.Context(), "latencystats", "commandstats").Result())(t)
 	for _, command := range []string{"evalsha", "scan"} { // p99, since the slowest are those that lost their processor
 		found := regexp.MustCompile(`(?m)^latency_percentiles_usec_` + command + `:.*p99=([\d.]+)`).FindStringSubmatch(times)
 		if found == nil {
@@ -270,13 +257,6 @@ func TestUsageOfMany(t *testing.T) {
 		if us, err := strconv.ParseFloat(found[1], 64); err != nil || measured != "" && us > 1000 {
 			t.Errorf("%s took %s µs", command, found[1])
 		}
-	}
-}
-
-func do(t *testing.T, c *redis.Client, args ...any) {
-	t.Helper()
-	if err := c.Do(context.WithoutCancel(t.Context()), args...).Err(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -331,18 +311,13 @@ func usageIsWhatPeekSays(t *testing.T, rt *rapid.T) {
 				q.Dimensions = append(q.Dimensions, quota.Dimension{Name: name, Value: v})
 			}
 		}
-		if _, err := r.Report(t.Context(), q); err != nil {
-			rt.Fatal(err)
-		}
+		must(r.Report(t.Context(), q))(rt)
 		requests[fmt.Sprint(q.Tenant, q.Dimensions)] = q
 	}
 	want, got := map[string]int64{}, map[string]int64{}
 	for _, q := range requests {
 		q.Cost = 1
-		d, err := r.Peek(t.Context(), q)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		d := must(r.Peek(t.Context(), q))(rt)
 		for _, s := range d.Limits {
 			by := map[string]string{}
 			for _, x := range q.Dimensions {
@@ -385,19 +360,7 @@ func TestUsageOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	srv := redisserver.Start(t, redisserver.Options{})
 	const tenants = 2000
-	fill := func() {
-		stamp := strconv.FormatInt(time.Now().UnixMicro(), 10) + ".0210036000000000" // as log.lua has it
-		if _, err := srv.Client().Pipelined(t.Context(), func(p redis.Pipeliner) error {
-			for i := range tenants {
-				p.RPush(t.Context(), fmt.Sprintf("rl:{t%d}:l:standard:::", i), stamp)
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fill()
-	r := redisRig(t, srv.Addr(), onePolicy(quota.Policy{Limits: []quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}}}), 5*time.Second)
+	r := manyTenants(t, srv, tenants)
 	seen := map[string]bool{}
 	for u, page := (quota.UsageQuery{Rows: 500}), 0; ; page++ {
 		rows, err := r.Usage(t.Context(), u)
@@ -415,7 +378,7 @@ func TestUsageOfAnotherServer(t *testing.T) {
 		}
 		if page == 0 {
 			srv.Restart()
-			fill()
+			manyTenants(t, srv, tenants)
 		}
 	}
 	t.Errorf("the list ended with %d of %d tenants", len(seen), tenants)
@@ -425,21 +388,15 @@ func TestUsageOfAnotherServer(t *testing.T) {
 func TestUsageUnderOverrides(t *testing.T) {
 	t.Parallel()
 	o := &overlay{all: map[string]*quota.Override{}}
-	l, err := limiter.New(limiter.Options{
-		Store: memstore.New(memstore.Options{}), Overrides: o, Logger: slog.New(slog.DiscardHandler),
-		Config: withMost(10, quota.Policy{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
+	r := newRig(t, limiter.Options{
+		Overrides: o, Config: withMost(10, quota.Policy{Name: "standard", EnforcePercent: -1, Limits: []quota.Limit{
 			{Name: "open", Units: 5, Window: time.Minute}, {Name: "bound", Units: 10, Window: time.Hour, Scope: quota.ScopeGlobal, MaxOvershoot: quota.Strict},
 		}}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Report(t.Context(), quota.Request{Tenant: "acme", Cost: 2}); err != nil {
-		t.Fatal(err)
-	}
+	must(r.Report(t.Context(), quota.Request{Tenant: "acme", Cost: 2}))(t)
 	o.set("acme", "", quota.OverrideLimit{Name: "bound", Units: 40}, quota.OverrideLimit{Name: "open", Units: 90})
 	want := []string{"acme standard.bound map[]: 2 used, 0 held of 40", "acme standard.open map[]: 2 used, 0 held of 50"}
-	if got := allUsage(t, l, quota.UsageQuery{Rows: 10}); !slices.Equal(got, want) {
+	if got := allUsage(t, r.Limiter, quota.UsageQuery{Rows: 10}); !slices.Equal(got, want) {
 		t.Errorf("%swant\n%s", join(got), join(want))
 	}
 }

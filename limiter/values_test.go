@@ -33,10 +33,7 @@ func dims(user, ip string) quota.Dimensions {
 
 func (r *rig) as(t *testing.T, tenant, user, ip string) bool {
 	t.Helper()
-	d, err := r.Check(context.Background(), quota.Request{Tenant: tenant, Cost: 1, Dimensions: dims(user, ip)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must(r.Check(context.Background(), quota.Request{Tenant: tenant, Cost: 1, Dimensions: dims(user, ip)}))(t)
 	return d.Allowed
 }
 
@@ -51,20 +48,14 @@ func TestMaxValuesShares(t *testing.T) {
 		}
 	}
 	peek := func(user string) int64 {
-		d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1")}))(t)
 		return d.Limits[1].Remaining
 	}
 	if n := peek("invented"); n != 5 {
 		t.Errorf("the shared partition has %d left, want 5", n)
 	}
 	shared := func(user string) bool {
-		d, err := r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1"), Explain: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must(r.Peek(context.Background(), quota.Request{Tenant: "acme", Cost: 1, Dimensions: dims(user, "::1"), Explain: true}))(t)
 		return d.Explanation.Shared
 	}
 	if !shared("invented") || shared("known1") {
@@ -111,9 +102,7 @@ func TestMaxValuesKeepsWhoIsActive(t *testing.T) {
 		for i := range 50 {
 			r.as(t, "acme", fmt.Sprint("invented", minute, ".", i), "::1")
 		}
-		if err := r.Configure(byUser(10)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, r.Configure(byUser(10)))
 		now = now.Add(time.Minute)
 	}
 }
@@ -144,8 +133,7 @@ func TestMaxUnknownBoundsRedis(t *testing.T) {
 			at := time.UnixMicro(limitertest.Epoch)
 			c := onePolicy(quota.Policy{Limits: row.limits})
 			c.MaxUnknown = most
-			meter, reader := readMeter(t)
-			r := storeRig(t, limiter.NewRedis(t, srv.Addr(), limitertest.MovedLua), c, meter, reader, func() time.Time { return at })
+			r := newRig(t, limiter.Options{Store: limiter.NewRedis(t, srv.Addr(), limitertest.MovedLua), Config: c, Now: func() time.Time { return at }})
 			worst, own := 0, int64(0)
 			for second := range row.seconds {
 				set(at.UnixMicro())

@@ -81,24 +81,14 @@ type Calendar struct {
 }
 
 // validate finds what no topology.yaml can say: callers that make a Calendar of their own can.
-func (c *Calendar) validate(ms *fieldErrors) {
+func (c *Calendar) validate(ms *FieldErrors) {
 	if c.Unit > CalendarMonth {
-		ms.add("/calendar", "must be one of %s", strings.Join(calendarNames, ", "))
+		ms.Add("/calendar", "must be one of %s", strings.Join(calendarNames, ", "))
 		return
 	}
-	if c.Zone == nil {
-		ms.add("/timezone", "is missing")
-	}
-	most := Anchor(1)
-	switch c.Unit {
-	case CalendarWeek:
-		most = Anchor(len(weekdayNames))
-	case CalendarMonth:
-		most = MaxAnchor
-	}
-	if c.Anchor < 1 || c.Anchor > most {
-		ms.add("/anchor", "of calendar: %s must be between 1 and %d, is %d", c.Unit, most, c.Anchor)
-	}
+	ms.When(c.Zone == nil, "/timezone", "is missing")
+	most := [...]Anchor{1, 1, 7, MaxAnchor}[c.Unit]
+	ms.When(c.Anchor < 1 || c.Anchor > most, "/anchor", "of calendar: %s must be between 1 and %d, is %d", c.Unit, most, c.Anchor)
 }
 
 // ParseCalendarID returns the calendar of a text of AppendID, with the zone that zone returns for a name.
@@ -120,7 +110,7 @@ func ParseCalendarID(id string, zone func(name string) (*time.Location, error)) 
 		return nil, fmt.Errorf("the zone of calendar %q: %w", Clip(id), err)
 	}
 	c.Anchor = Anchor(day)
-	var ms fieldErrors
+	var ms FieldErrors
 	if c.validate(&ms); len(ms) > 0 {
 		return nil, fmt.Errorf("calendar %q: %s", Clip(id), ms[0].Detail)
 	}
@@ -141,6 +131,9 @@ func (c *Calendar) AppendID(dst []byte) []byte {
 	return append(append(dst, '-'), c.Zone.String()...)
 }
 
+// MarshalText returns the text of AppendID.
+func (c *Calendar) MarshalText() ([]byte, error) { return c.AppendID(nil), nil }
+
 // CalendarWindow is CalendarUnit.Window of a text that AppendID may have written; false for any other.
 func CalendarWindow(id string) (time.Duration, bool) {
 	var u CalendarUnit
@@ -156,7 +149,7 @@ func (c *Calendar) Same(o *Calendar) bool {
 	if c == nil || o == nil {
 		return c == o
 	}
-	return c.Unit == o.Unit && c.Anchor == o.Anchor && c.Zone.String() == o.Zone.String()
+	return string(c.AppendID(nil)) == string(o.AppendID(nil))
 }
 
 // String is a calendar in words: "month from day 15 in Europe/Berlin".

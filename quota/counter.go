@@ -57,6 +57,15 @@ func (k *CounterKey) AppendID(dst []byte) []byte {
 	return dst
 }
 
+// Of reports whether the key is one under a limit as it is now: with the same window or calendar.
+func (k *CounterKey) Of(l *Limit) bool {
+	calendar := ""
+	if l.Calendar != nil {
+		calendar = string(l.Calendar.AppendID(nil))
+	}
+	return k.WindowUS == l.WindowUS() && k.Calendar == calendar
+}
+
 // AppendLoansID appends the text by which regions identify loans under the limit to each other: all of the key. How long
 // a loan is used and its record stands goes by the window, so regions with different ones do not lend to each other.
 func (k *CounterKey) AppendLoansID(dst []byte) []byte {

@@ -141,8 +141,9 @@ type LimitState struct {
 	Over int64
 	// RetryAfter is how long until the request's cost fits this limit with no
 	// other traffic; 0 when it fits now. Exact to the microsecond for regional
-	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not. When the
-	// store's clock steps back meanwhile, it is a lower bound.
+	// limits: at +RetryAfter it is admitted, a millisecond earlier it is not. It is a lower
+	// bound when the store's clock steps back meanwhile, with more than 64 open holds, or
+	// where no store decided.
 	RetryAfter time.Duration
 	// ResetAfter is how long until nothing of this limit is used.
 	ResetAfter time.Duration
@@ -157,8 +158,9 @@ type LimitState struct {
 
 // RegionUsage is what one region has used of a limit, and what its open reservations hold.
 type RegionUsage struct {
-	Region     string
-	Used, Held int64
+	Region string `json:"region"`
+	Used   int64  `json:"used"`
+	Held   int64  `json:"held"`
 }
 
 // Used is how many units this region has used of the limit, those that are held among them.

@@ -164,10 +164,10 @@ func (a *account) verdict() {
 	case d.Allowed:
 		a.say("%s lets %s.", a.region, request)
 	case d.Reason == ReasonSuspended:
-		a.say("%s does not let %s, and will not until its override is changed.", a.region, request)
+		a.say("%s does not let %s, and will not until its override ends.", a.region, request)
 	case d.TurnedAway() || slices.ContainsFunc(d.Limits, a.tooSmall):
 		a.say("%s does not let %s.", a.region, request)
-	case d.Reason == ReasonBoundClosed || d.Reason == ReasonBoundBurnt: // when it fits may not be known
+	case d.Reason == ReasonBoundClosed || d.Reason == ReasonBoundBurnt || a.lacksLoans(): // when it fits may not be known
 		a.say("%s does not let %s: ask again in %s.", a.region, request, wait(d.RetryAfter()))
 	default:
 		a.say("%s does not let %s: it fits in %s.", a.region, request, wait(d.RetryAfter()))
@@ -256,13 +256,13 @@ func (a *account) limit(s *LimitState, e *LimitExplanation) {
 	}
 	decides := a.d.Basis != BasisOpen && a.d.Basis != BasisClosed
 	if decides && (e.Bound == nil || e.Bound.Binds != "closed") {
-		a.use(s)
+		a.use(s, e)
 	}
 	if e.Ends != "" {
 		a.say("Its next %s begins at %s, with nothing used.", l.Calendar.Unit, e.Ends)
 	}
 	if e.Lost > 0 {
-		a.say("%s that it admitted are gone from its Redis, and count as used.", units(e.Lost))
+		a.say("What it admitted and its Redis does not have counts as used: %s.", units(e.Lost))
 	}
 	for i := range e.Peers {
 		a.peer(&e.Peers[i])
@@ -281,8 +281,23 @@ func (a *account) tooSmall(s LimitState) bool {
 	return s.Denied && s.Reason == ReasonNone && a.d.CostOf(s.Limit) > s.Ceiling && s.RetryAfter == s.Limit.Window
 }
 
+// lends reports whether a limit denies what only other regions can free by then: its RetryAfter is when they may have.
+func lends(s *LimitState, e *LimitExplanation) bool {
+	return s.Denied && e.Bound != nil && s.RetryAfter <= time.Second && (s.Ceiling == 0 || s.Limit.Calendar != nil)
+}
+
+// lacksLoans reports whether one of the limits lends.
+func (a *account) lacksLoans() bool {
+	for i := range a.d.Limits {
+		if lends(&a.d.Limits[i], &a.d.Explanation.Limits[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // use is what is used of a limit here, and when it frees.
-func (a *account) use(s *LimitState) {
+func (a *account) use(s *LimitState, e *LimitExplanation) {
 	if s.Limit.Algorithm == Concurrent {
 		a.say("Of the %s that %s may have open at once, %d are.", reservations(s.Ceiling), a.region, s.Held)
 		if s.Denied {
@@ -309,6 +324,8 @@ func (a *account) use(s *LimitState) {
 	}
 	switch {
 	case s.Reason != ReasonNone: // what is used matters less than that
+	case lends(s, e):
+		a.say("Ask again in %s: other regions may lend it what it lacks.", wait(s.RetryAfter))
 	case a.tooSmall(*s):
 		a.say("The request costs more than that, and when it may hold enough is not known.")
 	case s.Denied:
@@ -319,7 +336,6 @@ func (a *account) use(s *LimitState) {
 }
 
 func (a *account) peer(p *PeerTerm) {
-	ago := wait(time.Duration(p.AgeMS) * time.Millisecond)
 	used := fmt.Sprintf("used %d", p.Estimate)
 	if p.Held > 0 {
 		used += fmt.Sprintf(" and holds %d for open reservations", p.Held)
@@ -328,15 +344,16 @@ func (a *account) peer(p *PeerTerm) {
 	if p.Reason != "" {
 		why += ": " + strings.ReplaceAll(p.Reason, "_", " ")
 	}
+	if p.AgeMS >= 0 {
+		used += ", as of " + wait(time.Duration(p.AgeMS)*time.Millisecond) + " ago"
+	}
 	switch {
 	case p.Counted:
-		a.say("region %s %s, as of %s ago.", p.Region, used, ago)
+		a.say("region %s %s.", p.Region, used)
 	case p.AgeMS < 0 && p.Estimate+p.Held == 0 && p.State == "never_seen":
 		a.say("region %s is treated as unreachable (%s): nothing was received from it since this process started.", p.Region, why)
-	case p.AgeMS < 0:
-		a.say("region %s is treated as unreachable (%s): it %s.", p.Region, why, used)
 	default:
-		a.say("region %s is treated as unreachable (%s): it %s, as of %s ago.", p.Region, why, used, ago)
+		a.say("region %s is treated as unreachable (%s): it %s.", p.Region, why, used)
 	}
 }
 
@@ -355,12 +372,13 @@ func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 	case len(b.Differ) > 0:
 		a.say("Its bound of %s is not in force yet: %s with another configuration may admit more. It is in force when all regions have had the same for %s (max_overshoot).",
 			most, regions(b.Differ), pending)
-	case b.PendingMS > 0:
-		a.say("%sits bound of %s is in force in %s: until then what was admitted under another configuration may count (max_overshoot).", same, most, pending)
-	case len(b.Unseen) > 0 || b.Overridden:
+	case b.PendingMS > 0 || len(b.Unseen) > 0 || b.Overridden:
 		a.say("%sall regions together hold at most %s of it in any %s (max_overshoot).", same, most, span)
 	default:
 		a.say("All regions together hold at most %s of it in any %s, whatever happens (max_overshoot).", most, span)
+	}
+	if len(b.Differ) == 0 && b.PendingMS > 0 {
+		a.say("A region had another configuration. If its bound was larger, that one holds for another %s.", pending)
 	}
 	if b.Overridden {
 		a.say("Where another override of the tenant, or none, was in force in a region in the last %s, the largest bound of them holds.",
@@ -384,10 +402,10 @@ func (a *account) bound(s *LimitState, e *LimitExplanation, decides bool) {
 		a.say("Nothing of it is admitted until it is known whether its Redis has lost data.")
 	case b.BurntMS > 0:
 		admits := "nothing"
-		if len(e.Peers) > 0 && s.Limit.Calendar == nil {
+		if len(e.Peers) > 0 {
 			admits = fmt.Sprintf("only what other regions lend it: %s now", units(s.Ceiling))
 		}
-		a.say("Its Redis has lost data, so its own share counts as used for another %s. Until then it admits %s.",
+		a.say("What it admitted before is not known (regiond regions says why), so its own share counts as used for another %s. Until then it admits %s.",
 			wait(time.Duration(b.BurntMS)*time.Millisecond), admits)
 	case b.Binds == "estimate":
 		a.say("What others used leaves it less than that, %s, and decides.", units(b.Estimate))
@@ -405,18 +423,15 @@ func regions(names []string) string {
 	return word + strings.Join(names, " and ")
 }
 
-func units(n int64) string {
-	if n == 1 {
-		return "1 unit"
-	}
-	return fmt.Sprintf("%d units", n)
-}
+func units(n int64) string { return count(n, "unit") }
 
-func reservations(n int64) string {
-	if n == 1 {
-		return "1 reservation"
+func reservations(n int64) string { return count(n, "reservation") }
+
+func count(n int64, of string) string {
+	if n != 1 {
+		of += "s"
 	}
-	return fmt.Sprintf("%d reservations", n)
+	return fmt.Sprintf("%d %s", n, of)
 }
 
 // wait is a time for people, rounded up: to be early is no use.

@@ -159,6 +159,10 @@ func TestSentences(t *testing.T) {
 			d.Basis, d.Reason = BasisOpen, ReasonOverloaded
 		}},
 		{"bound by its share", bound(BoundTerms{Units: 660, Share: 220, Lent: 20, Borrowed: 60, Recalled: 10, Estimate: 500, Binds: "share"})},
+		{"all of the share is lent", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			d.Allowed, s.Denied, s.RetryAfter, s.Ceiling, s.Remaining = false, true, time.Second, 0, 0
+			e.Bound = &BoundTerms{Units: 660, Share: 220, Lent: 220, Binds: "share"}
+		}},
 		{"bound by the estimate", bound(BoundTerms{Units: 660, Share: 270, Estimate: 250, Binds: "estimate"})},
 		{"closed while the clock is wrong", closed(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, Drifting: true, Binds: "closed"})},
 		{"closed until redis was read", closed(ReasonBoundClosed, time.Second, BoundTerms{Units: 600, Share: 200, Binds: "closed"})},
@@ -166,6 +170,12 @@ func TestSentences(t *testing.T) {
 		{"burnt, and others lend", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			d.Reason, s.Reason, s.Ceiling, s.Remaining = ReasonBoundBurnt, ReasonBoundBurnt, 60, 20
 			e.Bound = &BoundTerms{Units: 600, Share: 200, Borrowed: 60, BurntMS: 58_001, Binds: "burnt"}
+		}},
+		{"burnt until the period ends, and others lend", func(d *Decision, s *LimitState, e *LimitExplanation) {
+			peers := e.Peers
+			monthly(s, e)
+			d.Reason, s.Reason, s.Ceiling, s.Remaining = ReasonBoundBurnt, ReasonBoundBurnt, 60, 20
+			e.Peers, e.Bound = peers, &BoundTerms{Units: 10_000, Share: 200, Borrowed: 60, BurntMS: 58_001, Binds: "burnt"}
 		}},
 		{"burnt while partitioned", func(d *Decision, s *LimitState, e *LimitExplanation) {
 			closed(ReasonBoundBurnt, 58_001*time.Millisecond, BoundTerms{Units: 600, Share: 200, BurntMS: 58_001, Binds: "burnt"})(d, s, e)
@@ -218,6 +228,8 @@ func TestSentences(t *testing.T) {
 func TestSentencesAgree(t *testing.T) {
 	never := [][2]string{
 		{"whatever happens", "in force"},
+		{"whatever happens", "another configuration"},
+		{"All regions together hold", "not in force"},
 		{"whatever happens", "is not known now"},
 		{"Nothing of it is admitted", "that it may hold"},
 		{"Nothing of it is admitted", "So it may hold"},

@@ -177,44 +177,68 @@ func (l *Limit) Applies(dims Dimensions) bool {
 // Validate returns every error of the limit. Pointers are those of
 // topology.yaml below the limit: "/units", "/per", "/burst".
 func (l *Limit) Validate() []FieldError {
-	var ms fieldErrors
-	if err := ValidName(l.Name); err != nil {
-		ms.add("/name", "%v", err)
-	}
+	var ms FieldErrors
+	ms.Check("/name", ValidName(l.Name))
 	most := MaxUnits
 	if l.Algorithm == Concurrent {
 		most = MaxHolds
 	}
-	if l.Units < 1 || l.Units > most {
-		ms.add("/units", "must be between 1 and %d, is %d", most, l.Units)
+	ms.Between("/units", l.Units, 1, most)
+	bound := l.MaxOvershoot != 0
+	switch l.Algorithm {
+	case Concurrent:
+		ms.When(l.Window < MinTTL || l.Window > MaxTTL, "/ttl", "must be between 1s and 1h, is %v", l.Window)
+		ms.When(l.Scope != ScopeRegion, "/scope", ConcurrentHas)
+		ms.When(l.Burst != 0, "/burst", ConcurrentHas)
+		ms.When(bound, "/max_overshoot", ConcurrentHas)
+		ms.When(l.Counts != CountsRequests, "/counts", ConcurrentHas)
+		bound = false
+	case CalendarPeriods:
+		if ms.When(l.Calendar == nil, "/calendar", "is missing"); l.Calendar != nil {
+			l.Calendar.validate(&ms)
+		}
+	default:
+		l.validateWindow(&ms)
 	}
-	if l.Algorithm == Concurrent {
-		l.validateConcurrent(&ms)
-		return ms
-	}
-	if l.Algorithm == CalendarPeriods {
-		l.validateCalendar(&ms)
-		return ms
-	}
-	if l.Window < MinWindow || l.Window > MaxWindow {
-		ms.add("/per", "must be between 1ms and 744h (31 days), is %v", l.Window)
-	} else if l.Window%time.Microsecond != 0 {
-		ms.add("/per", "must be a whole number of microseconds, is %v", l.Window)
-	}
-	l.validateAlgorithm(&ms)
 	switch {
-	case l.MaxOvershoot == 0:
+	case !bound:
 	case l.Algorithm == SlidingWindow:
-		ms.add("/max_overshoot", "needs algorithm: sliding_log; a window of a sliding_window limit may hold up to 2·units-1 in one region already")
+		ms.Add("/max_overshoot", "needs algorithm: sliding_log; a window of a sliding_window limit may hold up to 2·units-1 in one region already")
 	case l.Algorithm == GCRA:
-		ms.add("/max_overshoot", "needs algorithm: sliding_log; a gcra limit has a rate and no window")
+		ms.Add("/max_overshoot", "needs algorithm: sliding_log; a gcra limit has a rate and no window")
 	case l.Scope != ScopeGlobal:
-		ms.add("/max_overshoot", boundScope)
+		ms.Add("/max_overshoot", "needs scope: global; a limit of one region is exact")
 	case l.MaxOvershoot > MaxOvershoot:
-		ms.add("/max_overshoot", "%v", errOvershoot)
+		ms.Check("/max_overshoot", errOvershoot)
 	}
-	l.validateDimensions(&ms)
+	for i, by := range l.By {
+		ms.Check(Item("/by", i), ValidName(by))
+		ms.When(i > 0 && l.By[i-1] >= by, Item("/by", i), "dimension %q is duplicated", by)
+	}
+	for _, m := range l.When {
+		ms.Check("/when/"+m.Dimension, ValidName(m.Dimension))
+		ms.Check("/when/"+m.Dimension, ValidID(m.Value))
+	}
 	return ms
+}
+
+// validateWindow is Validate of what a limit with a window has alone.
+func (l *Limit) validateWindow(ms *FieldErrors) {
+	inRange := l.Window >= MinWindow && l.Window <= MaxWindow
+	ms.When(!inRange, "/per", "must be between 1ms and 744h (31 days), is %v", l.Window)
+	ms.When(inRange && l.Window%time.Microsecond != 0, "/per", "must be a whole number of microseconds, is %v", l.Window)
+	ms.When(l.Algorithm == SlidingLog && l.Units > MaxLogUnits && l.Units <= MaxUnits, "/units", "sliding_log keeps about 10 bytes for each unit and takes at most %d; "+
+		"use algorithm: sliding_window (two counters) or gcra (rate with burst)", MaxLogUnits)
+	ms.When(l.Algorithm == GCRA && l.Scope == ScopeGlobal, "/scope", "gcra limits are regional; use sliding_log or sliding_window with scope: global")
+	switch {
+	case l.Burst == 0:
+	case l.Algorithm != GCRA:
+		ms.Add("/burst", "needs algorithm: gcra")
+	case l.Burst < 0 || l.Burst > MaxUnits:
+		ms.Between("/burst", l.Burst, 1, MaxUnits)
+	case l.Units > 0 && productAbove(l.Burst, l.WindowUS(), l.Units, MaxWindow.Microseconds()):
+		ms.Add("/burst", "a full burst of %d would take longer than 31 days to drain at %d per %v", l.Burst, l.Units, l.Window)
+	}
 }
 
 // MostUnder is the most units that an override gives the limit, where it may give it so many times its own; 0 times is no bound.
@@ -232,88 +256,12 @@ func (l *Limit) MostUnder(times int64) int64 {
 	return most
 }
 
-// validateConcurrent refuses what only a limit with a window has.
-func (l *Limit) validateConcurrent(ms *fieldErrors) {
-	if l.Window < MinTTL || l.Window > MaxTTL {
-		ms.add("/ttl", "must be between 1s and 1h, is %v", l.Window)
-	}
-	for _, f := range [...]struct {
-		name  string
-		given bool
-	}{{"scope", l.Scope != ScopeRegion}, {"burst", l.Burst != 0}, {"max_overshoot", l.MaxOvershoot != 0}, {"counts", l.Counts != CountsRequests}} {
-		if f.given {
-			ms.add("/"+f.name, "%s", ConcurrentHas)
-		}
-	}
-	l.validateDimensions(ms)
-}
-
-// validateCalendar refuses what a limit with periods of a calendar has not.
-func (l *Limit) validateCalendar(ms *fieldErrors) {
-	if l.Calendar == nil {
-		ms.add("/calendar", "is missing")
-	} else {
-		l.Calendar.validate(ms)
-	}
-	switch {
-	case l.MaxOvershoot != 0 && l.Scope != ScopeGlobal:
-		ms.add("/max_overshoot", boundScope)
-	case l.MaxOvershoot > MaxOvershoot:
-		ms.add("/max_overshoot", "%v", errOvershoot)
-	}
-	l.validateDimensions(ms)
-}
-
 // CalendarHas is why a CalendarPeriods limit has no other fields.
 const CalendarHas = "is not for a limit with calendar, which counts from nothing in each period: " +
 	"it has units, calendar, timezone, anchor, scope, max_overshoot, counts, near, by and when"
 
-// boundScope is why a limit of one region has no bound.
-const boundScope = "needs scope: global; a limit of one region is exact"
-
 // ConcurrentHas is why a Concurrent limit has no other fields.
 const ConcurrentHas = "is not for kind: concurrent, which counts open reservations of this region: it has units, ttl, by and when"
-
-func (l *Limit) validateAlgorithm(ms *fieldErrors) {
-	switch l.Algorithm {
-	case SlidingLog:
-		if l.Units > MaxLogUnits && l.Units <= MaxUnits {
-			ms.add("/units", "sliding_log keeps about 10 bytes for each unit and takes at most %d; "+
-				"use algorithm: sliding_window (two counters) or gcra (rate with burst)", MaxLogUnits)
-		}
-	case GCRA:
-		if l.Scope == ScopeGlobal {
-			ms.add("/scope", "gcra limits are regional; use sliding_log or sliding_window with scope: global")
-		}
-	}
-	switch {
-	case l.Algorithm != GCRA && l.Burst != 0:
-		ms.add("/burst", "needs algorithm: gcra")
-	case l.Burst < 0 || l.Burst > MaxUnits:
-		ms.add("/burst", "must be between 1 and %d, is %d", MaxUnits, l.Burst)
-	case l.Burst > 0 && l.Units > 0 && productAbove(l.Burst, l.WindowUS(), l.Units, MaxWindow.Microseconds()):
-		ms.add("/burst", "a full burst of %d would take longer than 31 days to drain at %d per %v", l.Burst, l.Units, l.Window)
-	}
-}
-
-func (l *Limit) validateDimensions(ms *fieldErrors) {
-	for i, by := range l.By {
-		if err := ValidName(by); err != nil {
-			ms.add(fmt.Sprintf("/by/%d", i), "%v", err)
-		}
-		if i > 0 && l.By[i-1] >= by {
-			ms.add(fmt.Sprintf("/by/%d", i), "dimension %q is duplicated", by)
-		}
-	}
-	for _, m := range l.When {
-		if err := ValidName(m.Dimension); err != nil {
-			ms.add("/when/"+m.Dimension, "%v", err)
-		}
-		if err := ValidID(m.Value); err != nil {
-			ms.add("/when/"+m.Dimension, "%v", err)
-		}
-	}
-}
 
 // Overshoot is by how much all regions together may exceed a global limit in any window: 1 more than hundredths
 // of a percent of its units. The zero value is none: nothing bounds what they admit before they know of each other.
@@ -378,7 +326,8 @@ type Bound struct {
 	// then the region has what the others lend it; 0 for never.
 	BurntUntilUS int64
 	// BurntThrough is of a limit with a calendar: the number of the last period for which the share is burnt, 0 for none. There
-	// BurntUntilUS is its end, to be shown. See In.
+	// BurntUntilUS is its end, to be shown. Its negative says that an operator has reopened the region: the share is its own again, and
+	// what was borrowed in periods through that number, which a store that was rolled back may show as it was, stays void. See In.
 	BurntThrough int64
 	// SinceUS is the store's TIME when the epoch began.
 	SinceUS int64
@@ -413,11 +362,14 @@ func (b Bound) WindowUS(l *Limit) int64 {
 // time: a clock that is set over the end of a burnt period finds the next one open, and set back finds that one burnt.
 func (b Bound) In(period int64) Bound {
 	burnt := period <= b.BurntThrough
-	if b.BurntThrough, b.BurntUntilUS, b.SinceUS = 0, 0, 0; burnt {
+	if b.BurntUntilUS, b.SinceUS = 0, 0; burnt {
 		b.BurntUntilUS = math.MaxInt64
 	}
 	return b
 }
+
+// VoidThrough is the number of the last period in which what was borrowed before the epoch is void, 0 for none.
+func (b Bound) VoidThrough() int64 { return max(b.BurntThrough, -b.BurntThrough) }
 
 // At is the bound as it holds at a TIME of the store. While the share is burnt, one before the epoch began is not known either:
 // the clock stepped back, and what is admitted then would not count.
@@ -480,16 +432,11 @@ func AppendPartition(dst []byte, l *Limit, dims Dimensions) []byte {
 		dst = append(dst, '#')
 	}
 	for i, by := range l.By {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, by...)
+		dst = append(separate(dst, i), by...)
 	}
 	dst = append(dst, ':')
 	for i, by := range l.By {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+		dst = separate(dst, i)
 		if v, ok := dims.Value(by); ok {
 			dst = appendValue(dst, v)
 		} else {
@@ -498,12 +445,16 @@ func AppendPartition(dst []byte, l *Limit, dims Dimensions) []byte {
 	}
 	dst = append(dst, ':')
 	for i, m := range l.When {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, m.Dimension...)
-		dst = append(dst, '=')
+		dst = append(append(separate(dst, i), m.Dimension...), '=')
 		dst = appendValue(dst, m.Value)
+	}
+	return dst
+}
+
+// separate comes before each item of a list.
+func separate(dst []byte, i int) []byte {
+	if i > 0 {
+		dst = append(dst, ',')
 	}
 	return dst
 }

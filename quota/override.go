@@ -218,44 +218,26 @@ func ParseOverride(tenant, text string) (*Override, error) {
 // topology is not its own: see package overrides.
 func (o *Override) Validate(nowUS int64) []FieldError {
 	ms := o.validate()
-	if o.Policy == "" && o.Enforcement == nil && len(o.Limits) == 0 {
-		ms.add("", "changes nothing: it has neither policy, enforcement nor limits; delete the override to end it")
-	}
-	if o.ExpiresUS != 0 && o.ExpiresUS <= nowUS {
-		ms.add("/expires_at", "is over: the region's clock says %s", TimeText(nowUS))
-	}
+	ms.When(o.Policy == "" && o.Enforcement == nil && len(o.Limits) == 0, "",
+		"changes nothing: it has neither policy, enforcement nor limits; delete the override to end it")
+	ms.When(o.ExpiresUS != 0 && o.ExpiresUS <= nowUS, "/expires_at", "is over: the region's clock says %s", TimeText(nowUS))
 	return ms
 }
 
-func (o *Override) validate() (ms fieldErrors) {
+func (o *Override) validate() (ms FieldErrors) {
 	if o.Policy != "" {
-		if err := ValidName(o.Policy); err != nil {
-			ms.add("/policy", "%v", err)
-		}
+		ms.Check("/policy", ValidName(o.Policy))
 	}
-	if len(o.Limits) > MaxLimits {
-		ms.add("/limits", "a policy has at most %d limits, this has %d", MaxLimits, len(o.Limits))
-	}
+	ms.When(len(o.Limits) > MaxLimits, "/limits", "a policy has at most %d limits, this has %d", MaxLimits, len(o.Limits))
 	for i, l := range o.Limits {
-		if err := ValidName(l.Name); err != nil {
-			ms.add("/limits/"+Clip(l.Name), "%v", err)
-		}
-		if l.Units < 0 || l.Units > MaxUnits {
-			ms.add("/limits/"+l.Name, "must be between 0 and %d, is %d", MaxUnits, l.Units)
-		}
-		if i > 0 && o.Limits[i-1].Name >= l.Name {
-			ms.add("/limits/"+l.Name, "is duplicated")
-		}
+		at := "/limits/" + Clip(l.Name)
+		ms.Check(at, ValidName(l.Name))
+		ms.Between(at, l.Units, 0, MaxUnits)
+		ms.When(i > 0 && o.Limits[i-1].Name >= l.Name, at, "is duplicated")
 	}
-	if o.ExpiresUS < 0 || o.ExpiresUS >= maxOverrideUS {
-		ms.add("/expires_at", "must be between 1970 and 2112")
-	}
-	if len(o.Reason) > MaxReason {
-		ms.add("/reason", "must be at most %d bytes, has %d", MaxReason, len(o.Reason))
-	}
-	if strings.ContainsFunc(o.Reason, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		ms.add("/reason", "must be one line without control characters")
-	}
+	ms.When(o.ExpiresUS < 0 || o.ExpiresUS >= maxOverrideUS, "/expires_at", "must be between 1970 and 2112")
+	ms.When(len(o.Reason) > MaxReason, "/reason", "must be at most %d bytes, has %d", MaxReason, len(o.Reason))
+	ms.When(strings.ContainsFunc(o.Reason, func(r rune) bool { return r < ' ' || r == 0x7f }), "/reason", "must be one line without control characters")
 	return ms
 }
 

@@ -73,6 +73,16 @@ type Policy struct {
 	MaxHold float64 `yaml:"max_hold"`
 }
 
+// Limit returns the limit of a name, nil for none.
+func (p *Policy) Limit(name string) *Limit {
+	for i := range p.Limits {
+		if p.Limits[i].Name == name {
+			return &p.Limits[i]
+		}
+	}
+	return nil
+}
+
 // Reserves reports whether the policy takes reservations: whether a limit of it can hold one.
 func (p *Policy) Reserves() bool {
 	return slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Holds() })
@@ -93,54 +103,40 @@ const MaxTogether = 100
 // Validate returns every error of the policy and its limits, with pointers as
 // in topology.yaml below the policy: "/limits/2/per".
 func (p *Policy) Validate() []FieldError {
-	var ms fieldErrors
-	if err := ValidName(p.Name); err != nil {
-		ms.add("/name", "%v", err)
+	var ms FieldErrors
+	ms.Check("/name", ValidName(p.Name))
+	ms.When(len(p.Limits) == 0 || len(p.Limits) > MaxLimits, "/limits", "a policy has between 1 and %d limits, this one %d", MaxLimits, len(p.Limits))
+	ms.When(p.EnforcePercent > 100, "/enforce_share", "is at most 100%%")
+	if p.Reserves() {
+		ms.Reservations("", p.MaxTTL, p.MaxHold)
+	} else {
+		const needs = "needs a limit with counts: tokens or kind: concurrent; without one the policy takes no reservations"
+		ms.When(p.MaxTTL != 0, "/max_ttl", needs)
+		ms.When(p.MaxHold != 0, "/max_hold", needs)
 	}
-	if n := len(p.Limits); n == 0 || n > MaxLimits {
-		ms.add("/limits", "a policy has between 1 and %d limits, this one %d", MaxLimits, n)
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		ms.When(p.Reserves() && l.Algorithm == Concurrent && l.Window > p.MaxTTL && l.Window <= MaxTTL, Item("/limits", i)+"/ttl",
+			"must be at most max_ttl, which is %v", p.MaxTTL)
 	}
-	if p.EnforcePercent > 100 {
-		ms.add("/enforce_share", "is at most 100%%")
-	}
-	p.validateReservations(&ms)
 	return append(ms, p.ValidateLimits()...)
 }
 
-func (p *Policy) validateReservations(ms *fieldErrors) {
-	if !p.Reserves() {
-		const needs = "needs a limit with counts: tokens or kind: concurrent; without one the policy takes no reservations"
-		if p.MaxTTL != 0 {
-			ms.add("/max_ttl", needs)
-		}
-		if p.MaxHold != 0 {
-			ms.add("/max_hold", needs)
-		}
-		return
-	}
-	if p.MaxTTL < MinTTL || p.MaxTTL > MaxTTL {
-		ms.add("/max_ttl", "must be between 1s and 1h, is %v", p.MaxTTL)
-	}
-	if p.MaxHold <= 0 || p.MaxHold > 100 {
-		ms.add("/max_hold", "must be above 0%% and at most 100%%")
-	}
-	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Algorithm == Concurrent && l.Window > p.MaxTTL && l.Window <= MaxTTL {
-			ms.add(indexed("/limits", i)+"/ttl", "must be at most max_ttl, which is %v", p.MaxTTL)
-		}
-	}
+// Reservations holds the settings of reservations below a pointer to their ranges.
+func (ms *FieldErrors) Reservations(at string, maxTTL time.Duration, maxHold float64) {
+	ms.When(maxTTL < MinTTL || maxTTL > MaxTTL, at+"/max_ttl", "must be between 1s and 1h, is %v", maxTTL)
+	ms.When(maxHold <= 0 || maxHold > 100, at+"/max_hold", "must be above 0%% and at most 100%%")
 }
 
 // ValidateLimits is the part of Validate that holds for the policy of a Domain too.
 func (p *Policy) ValidateLimits() []FieldError {
-	var ms fieldErrors
+	var ms FieldErrors
 	names := make(map[string]bool, len(p.Limits))
 	for i := range p.Limits {
-		ms.addAll(indexed("/limits", i), p.Limits[i].Validate())
-		if names[p.Limits[i].Name] {
-			ms.add(indexed("/limits", i)+"/name", "limit %q is duplicated", p.Limits[i].Name)
-		}
-		names[p.Limits[i].Name] = true
+		l, at := &p.Limits[i], Item("/limits", i)
+		ms.Below(at, l.Validate())
+		ms.When(names[l.Name], at+"/name", "limit %q is duplicated", l.Name)
+		names[l.Name] = true
 	}
 	return ms
 }

@@ -81,24 +81,16 @@ const MaxIdempotencyKey = 64
 // Validate returns every error of the request that needs no configuration to
 // see. Pointers are those of the JSON body.
 func (r *Request) Validate() []FieldError {
-	var ms fieldErrors
-	if err := ValidID(r.Tenant); err != nil {
-		ms.add("/tenant", "%v", err)
-	}
+	var ms FieldErrors
+	ms.Check("/tenant", ValidID(r.Tenant))
 	if r.Policy != "" {
-		if err := ValidName(r.Policy); err != nil {
-			ms.add("/policy", "%v", err)
-		}
+		ms.Check("/policy", ValidName(r.Policy))
 	}
 	switch {
 	case r.Reserve:
 		ms.dimensions(r.Dimensions)
-		if r.Cost < 0 || r.Cost > MaxUnits {
-			ms.add("/amount", "must be a whole number between 0 and %d", MaxUnits)
-		}
-		if r.TTL < 0 {
-			ms.add("/ttl_ms", "must be at least 1")
-		}
+		ms.When(r.Cost < 0 || r.Cost > MaxUnits, "/amount", "must be a whole number between 0 and %d", MaxUnits)
+		ms.When(r.TTL < 0, "/ttl_ms", "must be at least 1")
 	case r.Charges == nil:
 		ms.charge(r.Dimensions, r.Cost)
 	}
@@ -107,32 +99,30 @@ func (r *Request) Validate() []FieldError {
 	}
 	if k := r.IdempotencyKey; k != "" {
 		if err := ValidID(k); err != nil {
-			ms.add("", "Idempotency-Key %v", err)
+			ms.Add("", "Idempotency-Key %v", err)
 		} else if len(k) > MaxIdempotencyKey {
-			ms.add("", "Idempotency-Key must be at most %d characters, has %d", MaxIdempotencyKey, len(k))
+			ms.Add("", "Idempotency-Key must be at most %d characters, has %d", MaxIdempotencyKey, len(k))
 		}
 	}
 	return ms
 }
 
-func (ms *fieldErrors) charge(dims Dimensions, cost int64) {
+func (ms *FieldErrors) charge(dims Dimensions, cost int64) {
 	ms.dimensions(dims)
-	if cost < 1 || cost > MaxUnits {
-		ms.add("/cost", "must be a whole number between 1 and %d", MaxUnits)
-	}
+	ms.When(cost < 1 || cost > MaxUnits, "/cost", "must be a whole number between 1 and %d", MaxUnits)
 }
 
-func (ms *fieldErrors) dimensions(dims Dimensions) {
+func (ms *FieldErrors) dimensions(dims Dimensions) {
 	for i, d := range dims {
 		if err := ValidName(d.Name); err != nil {
-			ms.add("/dimensions", "%v", err)
+			ms.Add("/dimensions", "%v", err)
 			continue
 		}
 		if i > 0 && dims[i-1].Name == d.Name {
-			ms.add("/dimensions/"+d.Name, "is duplicated")
+			ms.Add("/dimensions/"+d.Name, "is duplicated")
 		}
 		if err := ValidID(d.Value); err != nil {
-			ms.add("/dimensions/"+d.Name, "%v", err)
+			ms.Add("/dimensions/"+d.Name, "%v", err)
 		}
 	}
 }

@@ -31,13 +31,9 @@ type Claim struct {
 
 // Validate returns what is wrong with a claim that settles, or with one that extends.
 func (c *Claim) Validate(extends bool) []FieldError {
-	var ms fieldErrors
-	if !extends && (c.Actual < 0 || c.Actual > MaxUnits) {
-		ms.add("/actual", "must be a whole number between 0 and %d", MaxUnits)
-	}
-	if extends && c.TTL < time.Millisecond {
-		ms.add("/ttl_ms", "must be at least 1")
-	}
+	var ms FieldErrors
+	ms.When(!extends && (c.Actual < 0 || c.Actual > MaxUnits), "/actual", "must be a whole number between 0 and %d", MaxUnits)
+	ms.When(extends && c.TTL < time.Millisecond, "/ttl_ms", "must be at least 1")
 	return ms
 }
 

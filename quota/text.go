@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -103,19 +104,40 @@ type FieldError struct {
 	Detail  string // what the rule is and what was found
 }
 
-type fieldErrors []FieldError
+// FieldErrors collects what is wrong with a value.
+type FieldErrors []FieldError
 
-func (ms *fieldErrors) add(pointer, format string, args ...any) {
+// Add adds an error.
+func (ms *FieldErrors) Add(pointer, format string, args ...any) {
 	*ms = append(*ms, FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-func (ms *fieldErrors) addAll(prefix string, others []FieldError) {
-	for _, m := range others {
-		*ms = append(*ms, FieldError{Pointer: prefix + m.Pointer, Detail: m.Detail})
+// When adds one if something is bad.
+func (ms *FieldErrors) When(bad bool, pointer, format string, args ...any) {
+	if bad {
+		ms.Add(pointer, format, args...)
 	}
 }
 
-func indexed(pointer string, i int) string { return fmt.Sprintf("%s/%d", pointer, i) }
+// Check adds err, nil for none.
+func (ms *FieldErrors) Check(pointer string, err error) { ms.When(err != nil, pointer, "%v", err) }
+
+// Between holds a number to a range.
+func (ms *FieldErrors) Between(pointer string, n, least, most int64) {
+	if n < least || n > most {
+		ms.Add(pointer, "must be between %d and %d, is %d", least, most, n)
+	}
+}
+
+// Below adds those of a part of the value, which a pointer names.
+func (ms *FieldErrors) Below(pointer string, of []FieldError) {
+	for _, m := range of {
+		*ms = append(*ms, FieldError{Pointer: pointer + m.Pointer, Detail: m.Detail})
+	}
+}
+
+// Item appends an index to a pointer.
+func Item(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
 
 // Fault classes what is wrong with a request, so that each edge (HTTP, forward
 // auth, command line) can choose its own status for it.

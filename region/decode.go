@@ -162,9 +162,7 @@ func (s *Source) into(v found, dst any) {
 		})
 	case *[]quota.Match:
 		if s.want(v, "a mapping such as {route: login}", mapping) {
-			named(s, v, quota.ValidName, func(name, value string) {
-				*p = append(*p, quota.Match{Dimension: name, Value: value})
-			})
+			named(s, v, quota.ValidName, func(name, value string) { *p = append(*p, quota.Match{Dimension: name, Value: value}) })
 		}
 	case *map[string]string: // a list stands for names that stay as they are
 		*p = map[string]string{}
@@ -240,7 +238,7 @@ func (s *Source) list(v found, dst reflect.Value) {
 	}
 	dst.Set(reflect.MakeSlice(dst.Type(), len(items), len(items)))
 	for i, own := range items {
-		s.decode(own, item(v.Pointer, i), dst.Index(i).Addr().Interface())
+		s.decode(own, quota.Item(v.Pointer, i), dst.Index(i).Addr().Interface())
 	}
 }
 
@@ -309,8 +307,8 @@ type calendar struct {
 	// them have used in it). Default: `region`.
 	Scope quota.Scope `yaml:"scope"`
 	// MaxOvershoot is none, or 0% to 1000% with at most two decimals: how far all regions together may exceed a global limit, in
-	// every period, whatever fails. Each region has its share by weight and lends none of it. Default: `none`. `on_store_loss` is
-	// then closed unless it is set.
+	// every period, whatever fails. Each region has its share by weight, and lends what it does not use. Default: `none`.
+	// `on_store_loss` is then closed unless it is set.
 	MaxOvershoot quota.Overshoot `yaml:"max_overshoot"`
 	// Counts is as of a limit with a window. Default: `requests`.
 	Counts quota.Counts `yaml:"counts"`

@@ -1,16 +1,14 @@
 package region
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
-	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/regiond/regiond/quota"
 )
@@ -25,156 +23,100 @@ func (t *Topology) Hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// canonical is the text behind Hash: one fact per line, every string quoted, so
-// that no two topologies that differ in a fact share a text. The first line is
-// its version.
+// canonical is the text behind Hash: what decisions rest on, as JSON. What has the same meaning is in the same form.
 func (t *Topology) canonical() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "topology 1\ncluster %q\n", t.Cluster)
-	if t.Revision > 0 {
-		fmt.Fprintf(&b, "revision %d\n", t.Revision)
-	}
-	for i := range t.Regions {
-		fmt.Fprintf(&b, "region %q weight %d\n", t.Regions[i].Name, t.Regions[i].Weight)
-	}
-	policies := slices.Clone(t.Policies)
-	slices.SortFunc(policies, func(a, b quota.Policy) int { return strings.Compare(a.Name, b.Name) })
+	policies := slices.SortedFunc(slices.Values(t.Policies), func(a, b quota.Policy) int { return strings.Compare(a.Name, b.Name) })
 	for i := range policies {
-		canonicalPolicy(&b, &policies[i])
-	}
-	if d := t.Tenants.Default; d != nil {
-		canonicalTenant(&b, "unlisted", *d)
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.Tenants.Listed)) {
-		canonicalTenant(&b, strconv.Quote(id), t.Tenants.Listed[id])
-	}
-	fmt.Fprintf(&b, "max_unknown %d\n", t.MaxUnknown)
-	if t.MaxValues != DefaultMaxValues {
-		fmt.Fprintf(&b, "max_values %d\n", t.MaxValues)
-	}
-	if most := t.MostOverride(); most != int64(DefaultMaxOverride) {
-		fmt.Fprintf(&b, "max_override %d\n", most)
-	}
-	if t.ForwardAuth != nil {
-		canonicalForwardAuth(&b, t.ForwardAuth)
-	}
-	for i := range t.RLS.Domains {
-		d := &t.RLS.Domains[i]
-		fmt.Fprintf(&b, "domain %q sum %x %s tenant %q charge %s overrides %t on_partition %s on_store_loss %s on_overload %s overshoot %s\n", d.Name,
-			d.Sum, d.Scope, d.Tenant, d.Charge, d.Overrides, d.OnPartition, d.OnStoreLoss, d.OnOverload, d.MaxOvershoot)
-		if from := d.PolicyFrom; from != nil {
-			fmt.Fprintf(&b, "policy_from descriptor %q all %t\n", from.Descriptor, from.Policies == nil)
-			canonicalPolicyValues(&b, from.Policies)
+		p := &policies[i]
+		if p.EnforcePercent < 0 {
+			p.EnforcePercent = 100
 		}
-		if d.Metadata {
-			b.WriteString("dynamic_metadata\n")
-		}
-		if d.Refunds {
-			b.WriteString("refunds\n")
-		}
-		if d.MaxTTL > 0 {
-			canonicalReservations(&b, d.MaxTTL, d.MaxHold)
-		}
-	}
-	return b.Bytes()
-}
-
-// canonicalPolicy keeps the order of limits: answers list them in it. Numbers
-// that mean "the default" are written as what they default to.
-func canonicalPolicy(b *bytes.Buffer, p *quota.Policy) {
-	percent := p.EnforcePercent
-	if percent < 0 {
-		percent = 100
-	}
-	fmt.Fprintf(b, "policy %q on_partition %s on_store_loss %s on_overload %s enforcement %s of %s%%\n", p.Name,
-		p.OnPartition, p.OnStoreLoss, p.OnOverload, p.Enforcement, strconv.FormatFloat(percent, 'g', -1, 64))
-	for i := range p.Limits {
-		l := &p.Limits[i]
-		fmt.Fprintf(b, "limit %q units %d us %d %s %s capacity %d by %q when %q\n", l.Name, l.Units,
-			l.WindowUS(), l.Algorithm, l.Scope, l.Capacity(), l.By, l.When)
-		if bound, ok := l.Bound(); ok {
-			fmt.Fprintf(b, "bound %d\n", bound)
-		}
-		if l.Calendar != nil {
-			fmt.Fprintf(b, "calendar %s\n", l.Calendar.AppendID(nil))
-		}
-		if l.Counts == quota.CountsTokens {
-			b.WriteString("counts tokens\n")
-		}
-	}
-	if p.Reserves() {
-		canonicalReservations(b, p.MaxTTL, p.MaxHold)
-	}
-}
-
-func canonicalReservations(b *bytes.Buffer, maxTTL time.Duration, maxHold float64) {
-	fmt.Fprintf(b, "max_ttl %s max_hold %s%%\n", maxTTL, strconv.FormatFloat(maxHold, 'g', -1, 64))
-}
-
-func canonicalTenant(b *bytes.Buffer, who string, t quota.Tenant) {
-	enforcement := "as the policy"
-	if t.Enforcement != nil {
-		enforcement = t.Enforcement.String()
-	}
-	fmt.Fprintf(b, "tenant %s policy %q %s\n", who, t.Policy, enforcement)
-}
-
-// canonicalForwardAuth keeps the order of routes, where the first match wins, and of
-// nothing else.
-func canonicalForwardAuth(b *bytes.Buffer, f *quota.ForwardAuth) {
-	fmt.Fprintf(b, "forward_auth missing %q tenant header %q\n", string(f.Missing), f.Tenant.Header)
-	if from := f.PolicyFrom; from != nil {
-		fmt.Fprintf(b, "policy_from header %q metadata %q all %t\n", from.Header, from.Metadata, from.Policies == nil)
-		canonicalPolicyValues(b, from.Policies)
-	}
-	for _, s := range f.Dimensions {
-		fmt.Fprintf(b, "dimension %q header %q client_ip %t hash %t\n", s.Name, s.Header, s.ClientIP, s.Hash)
-	}
-	proxies := make([]string, len(f.TrustedProxies))
-	for i, p := range f.TrustedProxies {
-		proxies[i] = p.String()
-	}
-	slices.Sort(proxies)
-	fmt.Fprintf(b, "trusted_proxies %q\n", slices.Compact(proxies))
-	if f.IPv6Prefix != quota.DefaultIPv6Prefix {
-		fmt.Fprintf(b, "ipv6_prefix %d\n", f.IPv6Prefix)
-	}
-	for _, r := range f.Routes {
-		methods := slices.Clone(r.Methods)
-		slices.Sort(methods)
-		fmt.Fprintf(b, "route %q methods %q path %q cost %d skip %t\n", r.Name, methods, r.Path, r.Cost, r.Skip)
-	}
-	if f.CaseSensitive {
-		b.WriteString("case_sensitive\n")
-	}
-}
-
-func canonicalPolicyValues(b *bytes.Buffer, policies map[string]string) {
-	for _, value := range slices.Sorted(maps.Keys(policies)) {
-		fmt.Fprintf(b, "value %q policy %q\n", value, policies[value])
-	}
-}
-
-// WhyAnew is why limits of StartAnew start anew, for a warning that names them.
-const WhyAnew = "these limits start anew, since their usage is kept under what changed: their name, algorithm, calendar, timezone, anchor, by or when"
-
-// StartAnew returns the limits of top whose usage is kept under another key than before: those with another algorithm, calendar or
-// partition, and where a policy has lost a limit those with a new name, which is in the key of all but a sliding_log's log, and
-// in that of what other regions count.
-func StartAnew(before, top *Topology) (anew []string) {
-	for i := range top.Policies {
-		p := &top.Policies[i]
-		at := slices.IndexFunc(before.Policies, func(o quota.Policy) bool { return o.Name == p.Name })
-		if at < 0 {
-			continue
-		}
-		old := before.Policies[at].Limits
-		lost := slices.ContainsFunc(old, func(o quota.Limit) bool { return !slices.ContainsFunc(p.Limits, limitNamed(o.Name)) })
+		p.Limits = slices.Clone(p.Limits) // in their order, in which answers list them
 		for j := range p.Limits {
 			l := &p.Limits[j]
-			same := slices.IndexFunc(old, limitNamed(l.Name))
-			inKey := l.Algorithm != quota.SlidingLog || l.Scope == quota.ScopeGlobal && len(top.Regions) > 1
-			if same < 0 && lost && inKey || same >= 0 && (old[same].Algorithm != l.Algorithm || !old[same].Calendar.Same(l.Calendar) || !quota.SamePartition(&old[same], l)) {
+			l.Burst, l.Near = l.Capacity(), 0
+		}
+	}
+	domains := slices.Clone(t.RLS.Domains)
+	for i := range domains {
+		d := &domains[i]
+		d.Files, d.At, d.Rules = nil, "", nil // Sum is of what is in the files
+		d.Tenant = slices.AppendSeq([]string(nil), slices.Values(d.Tenant))
+	}
+	var forward *quota.ForwardAuth
+	if t.ForwardAuth != nil {
+		f := *t.ForwardAuth
+		f.TrustedProxies = slices.Compact(slices.SortedFunc(slices.Values(f.TrustedProxies), netip.Prefix.Compare))
+		f.Routes = slices.Clone(f.Routes) // in their order, of which the first match wins
+		for i := range f.Routes {
+			f.Routes[i].Methods = slices.Sorted(slices.Values(f.Routes[i].Methods))
+		}
+		forward = &f
+	}
+	text, err := json.Marshal(struct {
+		Cluster                         string
+		Revision                        int64
+		Regions                         []quota.Weight
+		Policies                        []quota.Policy
+		Tenants                         Tenants
+		MaxUnknown, MaxValues, MaxTimes int64
+		ForwardAuth                     *quota.ForwardAuth
+		Domains                         []Domain
+	}{t.Cluster, t.Revision, t.Weights(), policies, t.Tenants, t.MaxUnknown, t.MaxValues, t.MostOverride(), forward, domains})
+	if err != nil {
+		panic(fmt.Sprintf("region: a topology has no JSON: %v", err))
+	}
+	return text
+}
+
+// StartAnew warns of what a reload from before makes start anew: one warning for all limits whose usage is kept under another key, and
+// one for all tenants that have another policy.
+func StartAnew(before, top *Topology) (warnings []Problem) {
+	for _, w := range []struct {
+		why   string
+		names []string
+	}{
+		{
+			"these limits start anew, since their usage is kept under what changed: the name of their policy, or their name, algorithm, calendar, " +
+				"timezone, anchor, by or when", limitsAnew(before, top),
+		},
+		{"these tenants start anew, since they have another policy, under which their usage is counted apart", tenantsAnew(before, top)},
+	} {
+		if n := len(w.names); n > mostNamed {
+			w.names = append(w.names[:mostNamed], fmt.Sprintf("and %d more", n-mostNamed))
+		}
+		if len(w.names) > 0 {
+			warnings = append(warnings, Problem{Detail: w.why + ": " + strings.Join(w.names, ", ")})
+		}
+	}
+	return warnings
+}
+
+// mostNamed bounds the names in a warning of StartAnew.
+const mostNamed = 10
+
+// limitsAnew are the limits of top whose usage is kept under another key than before: those with another algorithm, calendar or
+// partition; where a policy is gone, those of each new one, which may be the same renamed; and where a policy has lost a limit those with
+// a new name, which is in the key of all but a sliding_log's log, and in that of what other regions count.
+func limitsAnew(before, top *Topology) (anew []string) {
+	gone := slices.ContainsFunc(before.Policies, func(p quota.Policy) bool { return top.Policy(p.Name) == nil })
+	for i := range top.Policies {
+		p := &top.Policies[i]
+		was, lost := before.Policy(p.Name), false
+		if was != nil {
+			lost = slices.ContainsFunc(was.Limits, func(l quota.Limit) bool { return p.Limit(l.Name) == nil })
+		}
+		for j := range p.Limits {
+			l := &p.Limits[j]
+			var starts bool
+			if was == nil {
+				starts = gone
+			} else if old := was.Limit(l.Name); old == nil {
+				starts = lost && (l.Algorithm != quota.SlidingLog || l.Scope == quota.ScopeGlobal && len(top.Regions) > 1)
+			} else {
+				starts = old.Algorithm != l.Algorithm || !old.Calendar.Same(l.Calendar) || !quota.SamePartition(old, l)
+			}
+			if starts {
 				anew = append(anew, p.Name+"."+l.Name)
 			}
 		}
@@ -182,8 +124,28 @@ func StartAnew(before, top *Topology) (anew []string) {
 	return anew
 }
 
-func limitNamed(name string) func(quota.Limit) bool {
-	return func(l quota.Limit) bool { return l.Name == name }
+// tenantsAnew are the tenants that had another policy before, sorted, and DefaultTenant first for those that are not listed. Of a policy
+// that is new where theirs is gone, limitsAnew has the limits.
+func tenantsAnew(before, top *Topology) (anew []string) {
+	moved := func(id string) bool {
+		was, now := before.Tenants.policyOf(id), top.Tenants.policyOf(id)
+		return was != "" && now != "" && was != now && (before.Policy(now) != nil || top.Policy(was) != nil)
+	}
+	for id := range top.Tenants.Listed {
+		if moved(id) {
+			anew = append(anew, id)
+		}
+	}
+	for id := range before.Tenants.Listed {
+		if _, listed := top.Tenants.Listed[id]; !listed && moved(id) {
+			anew = append(anew, id)
+		}
+	}
+	slices.Sort(anew)
+	if moved(DefaultTenant) {
+		anew = slices.Insert(anew, 0, DefaultTenant)
+	}
+	return anew
 }
 
 // RestartFields names what a running process cannot change.

@@ -24,8 +24,12 @@ func TestHashOfPolicyFrom(t *testing.T) {
 		"", "policy_from: {descriptor: plan}", "policy_from: {descriptor: tier}", "policy_from: {descriptor: plan, policies: [p]}",
 		"policy_from: {descriptor: plan, policies: {gold: p}}", "policy_from: {descriptor: plan, policies: {gold: q}}",
 	} {
-		hash := parse(t, "regions: [{name: a, http: ':1'}]\npolicies: [{name: p, limits: [{name: l, units: 1, per: 1m}]}, {name: q, limits: [{name: l, units: 2, per: 1m}]}]\n"+
-			"tenants: {default: {policy: p}}\nrls: {domains: {d: {file: f, tenant: [t], "+from+"}}}\n").Hash()
+		text := "regions: [{name: a, http: ':1'}]\npolicies: [{name: p, limits: [{name: l, units: 1, per: 1m}]}, {name: q, limits: [{name: l, units: 2, per: 1m}]}]\n" +
+			"tenants: {default: {policy: p}}\nrls: {domains: {d: {file: f, tenant: [t], " + from + "}}}\n"
+		hash := parse(t, text).Hash()
+		if parse(t, strings.Replace(text, "file: f", "file: g", 1)).Hash() != hash {
+			t.Errorf("%q has another hash where its file is elsewhere", from)
+		}
 		if other, same := hashes[hash]; same {
 			t.Errorf("%q has the hash of %q", from, other)
 		}
@@ -125,6 +129,8 @@ func TestHashIsIndifferentToTheRest(t *testing.T) {
 		{"enforcement: observe\ntenants", "enforcement: observe\n    on_partition: share\ntenants"},
 		{"one, units: 1, per: 1ms", "one, units: 1, per: 1ms, max_overshoot: none"},
 		{"near: 87.5%", "near: 50%"},
+		{"max_unknown: 0", "max_unknown: 0\nmax_values: 100000\nmax_override: 10x"},
+		{"missing: anonymous", "missing: anonymous\n  ipv6_prefix: 64"},
 	} {
 		if got := parse(t, replaced(t, src, row.old, row.with)).Hash(); got != want {
 			t.Errorf("%q → %q changes the hash", row.old, row.with)

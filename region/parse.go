@@ -58,7 +58,7 @@ func Default() *Topology {
 // that the rest of the program wants.
 func (t *Topology) complete(s *Source) {
 	for i := range t.Regions {
-		g, at := &t.Regions[i], item("/regions", i)
+		g, at := &t.Regions[i], quota.Item("/regions", i)
 		if !s.Has(at + "/weight") {
 			g.Weight = DefaultWeight
 		}
@@ -73,7 +73,7 @@ func (t *Topology) complete(s *Source) {
 		}
 	}
 	for i := range t.Policies {
-		p, at := &t.Policies[i], item("/policies", i)
+		p, at := &t.Policies[i], quota.Item("/policies", i)
 		if !s.Has(at + "/enforce_share") {
 			p.EnforcePercent = -1
 		}
@@ -84,7 +84,7 @@ func (t *Topology) complete(s *Source) {
 			p.MaxHold = 100
 		}
 		for j := range p.Limits {
-			completeLimit(s, &p.Limits[j], item(at+"/limits", j))
+			completeLimit(s, &p.Limits[j], quota.Item(at+"/limits", j))
 			if p.Limits[j].Counts == quota.CountsTokens {
 				p.Limits[j].HeldFor = p.MaxTTL
 			}
@@ -115,7 +115,7 @@ func (t *Topology) complete(s *Source) {
 			f.Dimensions[i].Header = textproto.CanonicalMIMEHeaderKey(f.Dimensions[i].Header)
 		}
 		for i := range f.Routes {
-			if r := &f.Routes[i]; !r.Skip && !s.Has(item("/forward_auth/routes", i)+"/cost") {
+			if r := &f.Routes[i]; !r.Skip && !s.Has(quota.Item("/forward_auth/routes", i)+"/cost") {
 				r.Cost = 1
 			}
 		}
@@ -133,7 +133,7 @@ func completeLimit(s *Source, l *quota.Limit, at string) {
 	}
 	by := map[string]bool{}
 	for i, name := range l.By {
-		pointer := item(at+"/by", i)
+		pointer := quota.Item(at+"/by", i)
 		if err := quota.ValidName(name); err != nil && !s.mistaken(pointer) {
 			s.note(s.At(pointer), "%v", err)
 		} else if by[name] {
@@ -218,6 +218,3 @@ func visible(s string) string {
 func under(pointer, segment string) string {
 	return pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(segment)
 }
-
-// item appends an index to a pointer.
-func item(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }

@@ -416,7 +416,7 @@ func parsed(t *testing.T, path, key string, value any) (top *Topology, problems 
 			case calendar && limits:
 				i = 2
 			}
-			in, object = item(in, i), object.([]any)[i]
+			in, object = quota.Item(in, i), object.([]any)[i]
 			continue
 		}
 		in, object = under(in, step), object.(map[string]any)[step]

@@ -46,12 +46,12 @@ func (c *Compat) listeners() []listener {
 func (c *Compat) validate(ps *problems, regions []Region) {
 	own := c.listeners()
 	for i, l := range own {
-		ps.check(l.field, checkListen(l.addr))
+		ps.Check(l.field, checkListen(l.addr))
 		_, taken := portTaken(l.addr, own[:i])
-		ps.when(taken, l.field, "is %s, as another of compat", quota.Clip(l.addr))
+		ps.When(taken, l.field, "is %s, as another of compat", quota.Clip(l.addr))
 		for i := range regions {
 			if other, taken := portTaken(l.addr, regions[i].listeners()); taken {
-				ps.add(l.field, "is %s, which is %s of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
+				ps.Add(l.field, "is %s, which is %s of region %q; move one of them, as `compat: {%s: \"host:port\"}`",
 					quota.Clip(l.addr), other, quota.Clip(regions[i].Name), l.name)
 			}
 		}
@@ -172,31 +172,30 @@ func (t *Topology) validateRLS(ps *problems) {
 	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
 	for i := range t.RLS.Domains {
 		d := &t.RLS.Domains[i]
-		ps.when(d.Name == "", d.At, "a domain has a name")
+		ps.When(d.Name == "", d.At, "a domain has a name")
 		ps.uniqueItems("key", d.At+"/tenant", d.Tenant)
 		ps.uniqueItems("file", d.At+"/file", d.Files)
-		ps.when(len(d.Files) == 0, d.At+"/file", "a domain has a file")
-		ps.when(d.Refunds && d.Scope == quota.ScopeGlobal, d.At+"/refunds",
+		ps.When(len(d.Files) == 0, d.At+"/file", "a domain has a file")
+		ps.When(d.Refunds && d.Scope == quota.ScopeGlobal, d.At+"/refunds",
 			"needs scope: region; other regions keep the most that they received of a count, and would not see it fall")
 		if from := d.PolicyFrom; from != nil {
 			at := d.At + "/policy_from"
-			ps.when(len(d.Tenant) == 0, at, "needs `tenant`: the keys of descriptors that say whose they are")
-			ps.when(from.Descriptor == "", at+"/descriptor", "must not be empty")
-			ps.when(d.MaxTTL > 0, at, "is not for a domain with max_ttl, whose reservations are of the limits of its file; remove one of both")
+			ps.When(len(d.Tenant) == 0, at, "needs `tenant`: the keys of descriptors that say whose they are")
+			ps.When(from.Descriptor == "", at+"/descriptor", "must not be empty")
+			ps.When(d.MaxTTL > 0, at, "is not for a domain with max_ttl, whose reservations are of the limits of its file; remove one of both")
 			t.validatePolicyValues(ps, at, from.Policies)
 		}
 		switch {
 		case d.MaxOvershoot == 0:
 		case d.Scope != quota.ScopeGlobal:
-			ps.add(d.At+"/max_overshoot", "needs scope: global; a limit of one region is exact")
+			ps.Add(d.At+"/max_overshoot", "needs scope: global; a limit of one region is exact")
 		case keyless:
-			ps.add(d.At+"/max_overshoot", keylessBound)
+			ps.Add(d.At+"/max_overshoot", keylessBound)
 		}
 		if d.MaxTTL == 0 {
-			ps.when(d.MaxHold != 0, d.At+"/max_hold", "needs max_ttl; without it the domain takes no reservations")
+			ps.When(d.MaxHold != 0, d.At+"/max_hold", "needs max_ttl; without it the domain takes no reservations")
 			continue
 		}
-		ps.when(d.MaxTTL < quota.MinTTL || d.MaxTTL > quota.MaxTTL, d.At+"/max_ttl", "must be between 1s and 1h, is %v", d.MaxTTL)
-		ps.when(d.MaxHold <= 0 || d.MaxHold > 100, d.At+"/max_hold", "must be above 0%% and at most 100%%")
+		ps.Reservations(d.At, d.MaxTTL, d.MaxHold)
 	}
 }

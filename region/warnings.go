@@ -54,15 +54,15 @@ func (t *Topology) Warnings() []quota.FieldError {
 		}
 	}
 	for i := range t.Policies {
-		p, at := &t.Policies[i], item("/policies", i)
+		p, at := &t.Policies[i], quota.Item("/policies", i)
 		warnLogs(&ps, p, at)
 		t.warnBound(&ps, p, at)
 		for j := range p.Limits {
-			t.warnGlobal(&ps, &p.Limits[j], item(at+"/limits", j))
+			t.warnGlobal(&ps, &p.Limits[j], quota.Item(at+"/limits", j))
 		}
-		ps.when(!used[p.Name], at+"/name", "no tenant has policy %q; only a check that names it will use it", p.Name)
+		ps.When(!used[p.Name], at+"/name", "no tenant has policy %q; only a check that names it will use it", p.Name)
 	}
-	ps.when(len(t.RLS.Domains) > 0 && t.RLS.Compat.GRPC == "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), "/rls/domains",
+	ps.When(len(t.RLS.Domains) > 0 && t.RLS.Compat.GRPC == "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), "/rls/domains",
 		"no region has a listener `grpc`, so no gateway can ask for them; set it, or start regiond with --grpc")
 	if t.ForwardAuth != nil {
 		t.warnForwardAuth(&ps)
@@ -70,7 +70,7 @@ func (t *Topology) Warnings() []quota.FieldError {
 	for i := range t.RLS.Domains {
 		t.RLS.Domains[i].warnPolicyFrom(&ps)
 	}
-	return ps
+	return ps.FieldErrors
 }
 
 // policyValues are the `policies` of each policy_from, nil for one that takes all.
@@ -94,23 +94,23 @@ func (t *Topology) warnRegions(ps *problems) {
 	embedded := slices.ContainsFunc(t.Regions, func(g Region) bool { return g.NATS.Embedded })
 	external := slices.ContainsFunc(t.Regions, func(g Region) bool { return !g.NATS.Embedded })
 	for i := range t.Regions {
-		g, at := &t.Regions[i], item("/regions", i)
+		g, at := &t.Regions[i], quota.Item("/regions", i)
 		for j, addr := range g.Redis.Addrs {
 			if g.Redis.Mode == quota.RedisSentinel {
 				break // sentinels may watch the stores of several regions
 			}
 			other, taken := owner[addr]
-			ps.when(taken, item(at+"/redis/addrs", j),
+			ps.When(taken, quota.Item(at+"/redis/addrs", j),
 				"%s is the store of region %q too; regions that share one count each other's requests twice", quota.Clip(addr), other)
 			owner[addr] = g.Name
 		}
 		switch {
 		case len(t.Regions) < 2 || !g.NATS.Embedded:
 		case g.NATS.Gateway == "":
-			ps.add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so none receives its messages; "+
+			ps.Add(at+"/name", "region %s has an embedded NATS server and no address for its peers, so none receives its messages; "+
 				"give it gossip with a key_file, or nats: {urls: …}", g.Name)
 		case embedded && external:
-			ps.add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds are not connected", g.Name)
+			ps.Add(at+"/name", "region %s has an embedded NATS server and others have urls: the two kinds are not connected", g.Name)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func warnLogs(ps *problems, p *quota.Policy, at string) {
 		if len(l.By) > 0 {
 			whose += " and each value of " + strings.Join(l.By, ", ")
 		}
-		ps.add(item(at+"/limits", j)+"/units",
+		ps.Add(quota.Item(at+"/limits", j)+"/units",
 			"a log of %d units takes about %d kB for %s; sliding_window takes two counters and is not exact",
 			l.Units, l.Units*logUnitBytes/1000, whose)
 	}
@@ -144,10 +144,10 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 		admits = "nothing"
 	}
 	if bounded && l.Calendar != nil && l.Window > longBound {
-		ps.add(at+"/max_overshoot", "a region that loses its Redis's data admits nothing until the %s is over: "+
-			"use persistence and a replica", l.Calendar.Unit)
+		ps.Add(at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used until the %s is over, and admits "+
+			"meanwhile %s: use persistence and a replica", l.Calendar.Unit, admits)
 	}
-	ps.when(bounded && l.Calendar == nil && l.Window+l.HeldFor > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
+	ps.When(bounded && l.Calendar == nil && l.Window+l.HeldFor > longBound, at+"/max_overshoot", "a region that loses its Redis's data counts its own share as used for %s, and admits meanwhile %s: "+
 		"use persistence and a replica", quota.WindowText(time.Duration(loan.TermsOfLimit(l).Keep()*1000).Round(time.Minute)), admits)
 	if l.Scope != quota.ScopeGlobal || len(t.Regions) < 2 {
 		return
@@ -155,10 +155,10 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	switch {
 	case !bounded:
 		units = l.Units
-		ps.when(l.Window < shortGlobal, at+"/per", "a global window of %v lasts only a few round trips between regions: "+
+		ps.When(l.Window < shortGlobal, at+"/per", "a global window of %v lasts only a few round trips between regions: "+
 			"they will learn of each other's use too late; use 2s or more, or scope: region", l.Window)
 	case l.Window < shortBound:
-		ps.add(at+"/per", "a window of %v with max_overshoot lasts only a few round trips between regions: of one of 1s about 99 %% "+
+		ps.Add(at+"/per", "a window of %v with max_overshoot lasts only a few round trips between regions: of one of 1s about 99 %% "+
 			"can be used while the load is steady, 81 %% when it moves between regions, 44 %% of a burst in one region; use %v or more",
 			l.Window, shortBound)
 	}
@@ -168,12 +168,8 @@ func (t *Topology) warnGlobal(ps *problems, l *quota.Limit, at string) {
 	}
 	floor := FloorOf(t.Weights())
 	without, _ := t.those(func(_ int, g *Region) bool { return floor.Share(g.Name, units) < 1 })
-	while := " while it cannot see the others"
-	if bounded { // nobody lends
-		while = ""
-	}
-	ps.when(without != "", at+"/units", "%d divided by weight leaves less than one unit for %s: "+
-		"a region may then admit nothing%s", units, without, while)
+	ps.When(without != "", at+"/units", "%d divided by weight leaves less than one unit for %s: "+
+		"a region may then admit nothing while it cannot see the others", units, without)
 }
 
 // warnFew says what becomes of few units, or of costs that are large for them, of a bounded limit.
@@ -181,10 +177,10 @@ func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string)
 	shares := Shares(t.Weights(), units)
 	planner := loan.Planner{Terms: loan.TermsOfLimit(l), Regions: len(t.Regions), Trip: tripUS}
 	none, _ := t.those(func(i int, _ *Region) bool { return shares[i] < 1 })
-	ps.when(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns of a few windows; "+
+	ps.When(none != "", at+"/units", "%d divided by weight leaves no share for %s: where all are short, regions take turns of a few windows; "+
 		"a region without a share admits nothing while it cannot see the others", units, none)
 	stays := slices.ContainsFunc(shares, func(share int64) bool { return planner.Remembers(share) > 0 })
-	ps.when(stays && none == "", at+"/units", "the smallest share, %d, stays where it is asked for: with %d regions and windows of %v lending it "+
+	ps.When(stays && none == "", at+"/units", "the smallest share, %d, stays where it is asked for: with %d regions and windows of %v lending it "+
 		"costs more than it brings, so even load uses about as much as of fixed shares", slices.Min(shares), len(shares), l.Window)
 	if t.ForwardAuth == nil {
 		return
@@ -196,7 +192,7 @@ func (t *Topology) warnFew(ps *problems, l *quota.Limit, units int64, at string)
 		}
 	}
 	short, _ := t.those(func(i int, _ *Region) bool { return shares[i] < dearest.Cost })
-	ps.when(short != "" && dearest.Cost > 1, at+"/units", "route %q costs %d, more than the share of %s: what is missing is borrowed there, "+
+	ps.When(short != "" && dearest.Cost > 1, at+"/units", "route %q costs %d, more than the share of %s: what is missing is borrowed there, "+
 		"and the route is denied while the others cannot be seen", dearest.Name, dearest.Cost, short)
 }
 
@@ -208,9 +204,9 @@ func (t *Topology) warnBound(ps *problems, p *quota.Policy, at string) {
 		return
 	}
 	name := p.Limits[bounded].Name
-	ps.when(p.OnStoreLoss != quota.FailClosed, at+"/on_store_loss",
+	ps.When(p.OnStoreLoss != quota.FailClosed, at+"/on_store_loss",
 		"%s suspends the max_overshoot of limit %q while Redis is away; closed keeps it", p.OnStoreLoss, name)
-	ps.when(p.OnOverload == quota.OverloadOpen, at+"/on_overload",
+	ps.When(p.OnOverload == quota.OverloadOpen, at+"/on_overload",
 		"open suspends the max_overshoot of limit %q while Redis is too busy; shed keeps it", name)
 }
 
@@ -226,13 +222,13 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 	for _, d := range f.Dimensions {
 		at := under("/forward_auth/dimensions", d.Name)
 		byAddress = byAddress || d.ClientIP
-		ps.when(!counted[d.Name], at, "no policy counts or asks by dimension %q", d.Name)
+		ps.When(!counted[d.Name], at, "no policy counts or asks by dimension %q", d.Name)
 		warnSecret(ps, at, d.Header, !d.Hash)
-		ps.when(d.ClientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
+		ps.When(d.ClientIP && len(f.TrustedProxies) == 0, at+"/client_ip",
 			"without trusted_proxies this is the address of the direct client, which is the gateway")
 	}
 	for i, p := range f.TrustedProxies {
-		ps.when(byAddress && p.Bits() == 0, item("/forward_auth/trusted_proxies", i),
+		ps.When(byAddress && p.Bits() == 0, quota.Item("/forward_auth/trusted_proxies", i),
 			"%s trusts every client to choose its own address", p)
 	}
 	warnSecret(ps, "/forward_auth/tenant/header", f.Tenant.Header, true)
@@ -242,7 +238,7 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 	for i := range f.Routes { // a stricter limit behind a route that is never reached would never apply
 		before := slices.IndexFunc(f.Routes[:i], func(r quota.Route) bool { return covers(&r, &f.Routes[i], !f.CaseSensitive) })
 		if before >= 0 {
-			ps.add(item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
+			ps.Add(quota.Item("/forward_auth/routes", i), "route %q is never reached: route %q before it matches all of it",
 				f.Routes[i].Name, f.Routes[before].Name)
 		}
 	}
@@ -252,12 +248,12 @@ func (t *Topology) warnForwardAuth(ps *problems) {
 func (t *Topology) warnPolicyFrom(ps *problems, f *quota.ForwardAuth) {
 	const at = "/forward_auth/policy_from"
 	header := f.PolicyFrom.Header
-	ps.when(ofClients(header), at+"/header", "clients send header %s themselves, and a gateway passes it on: whoever sends it chooses a policy; "+
+	ps.When(ofClients(header), at+"/header", "clients send header %s themselves, and a gateway passes it on: whoever sends it chooses a policy; "+
 		"use a header that the gateway sets from what it has verified, or metadata", header)
-	ps.when(header != "" && header == f.Tenant.Header, at+"/header", "is the header of the tenant; list tenants under `tenants` with their policies instead")
-	ps.when(header != "" && slices.ContainsFunc(f.Dimensions, func(d quota.DimensionSource) bool { return d.Header == header }), at+"/header",
+	ps.When(header != "" && header == f.Tenant.Header, at+"/header", "is the header of the tenant; list tenants under `tenants` with their policies instead")
+	ps.When(header != "" && slices.ContainsFunc(f.Dimensions, func(d quota.DimensionSource) bool { return d.Header == header }), at+"/header",
 		"is the header of a dimension, which a client may be free to choose; use one that only the gateway sets")
-	ps.when(f.PolicyFrom.Metadata != "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), at+"/metadata",
+	ps.When(f.PolicyFrom.Metadata != "" && !slices.ContainsFunc(t.Regions, func(g Region) bool { return g.GRPC != "" }), at+"/metadata",
 		"only ext_authz over gRPC brings metadata, and no region has a listener `grpc`; set it, or start regiond with --grpc")
 }
 
@@ -268,10 +264,10 @@ func (d *Domain) warnPolicyFrom(ps *problems) {
 	}
 	at, key := d.At+"/policy_from/descriptor", d.PolicyFrom.Descriptor
 	header := textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(key, "_", "-"))
-	ps.when(ofClients(header) || slices.Contains([]string{"remote_address", "masked_remote_address", "path", "query_match"}, key), at,
+	ps.When(ofClients(header) || slices.Contains([]string{"remote_address", "masked_remote_address", "path", "query_match"}, key), at,
 		"clients choose what descriptors have as %q, and so their policy; use a key that the gateway fills from what it has verified, "+
 			"such as metadata of jwt_authn", quota.Clip(key))
-	ps.when(slices.Contains(d.Tenant, key), at, "is a key of `tenant`; list tenants under `tenants` with their policies instead")
+	ps.When(slices.Contains(d.Tenant, key), at, "is a key of `tenant`; list tenants under `tenants` with their policies instead")
 }
 
 // ofClients reports whether a header is one that clients set and gateways pass on as it is, or with what they add.
@@ -287,7 +283,7 @@ func ofClients(header string) bool {
 
 // warnSecret warns of a header whose value would be in Redis and in the log.
 func warnSecret(ps *problems, at, header string, plain bool) {
-	ps.when(plain && slices.Contains([]string{"Authorization", "Cookie", "Proxy-Authorization"}, header), at,
+	ps.When(plain && slices.Contains([]string{"Authorization", "Cookie", "Proxy-Authorization"}, header), at,
 		"header %s is a secret that would be in Redis and in the log; count by a dimension of it with hash: true", header)
 }
 
@@ -334,7 +330,7 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 		names, _ := t.those(func(_ int, g *Region) bool {
 			return !OnLoopback(g.HTTP) || g.GRPC != "" && !OnLoopback(g.GRPC)
 		})
-		ps.when(open && names != "", "/forward_auth/policy_from", saysItself, names)
+		ps.When(open && names != "", "/forward_auth/policy_from", saysItself, names)
 	}
 	for i := range t.RLS.Domains {
 		names, _ := t.those(func(_ int, g *Region) bool {
@@ -342,10 +338,10 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			return slices.ContainsFunc([]string{g.GRPC, compat.HTTP, compat.GRPC}, func(addr string) bool { return addr != "" && !OnLoopback(addr) })
 		})
 		d := &t.RLS.Domains[i]
-		ps.when(open && names != "" && d.PolicyFrom != nil, d.At+"/policy_from", saysItself, names)
+		ps.When(open && names != "" && d.PolicyFrom != nil, d.At+"/policy_from", saysItself, names)
 	}
 	for _, l := range t.RLS.Compat.listeners() {
-		ps.when(open && !OnLoopback(l.addr), l.field,
+		ps.When(open && !OnLoopback(l.addr), l.field,
 			"whoever reaches %s can spend of every domain, or read its limits; set access.tokens_file or client_ca_file, or move it to loopback",
 			quota.Clip(l.addr))
 	}
@@ -354,12 +350,12 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			return
 		}
 		info, err := stat(file)
-		ps.when(err == nil && info.Mode().Perm()&0o004 != 0, pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(file))
+		ps.When(err == nil && info.Mode().Perm()&0o004 != 0, pointer, "%s is readable by every user of this machine; chmod o-r it (defaultMode: 0400 of a mounted secret)", quota.Clip(file))
 	}
 	secret("/access/key_file", t.Access.KeyFile)
 	secret("/access/admin_key_file", t.Access.AdminKeyFile)
 	for i := range t.Regions {
-		g, at := &t.Regions[i], item("/regions", i)
+		g, at := &t.Regions[i], quota.Item("/regions", i)
 		if g.Gossip != nil {
 			secret(at+"/gossip/key_file", g.Gossip.KeyFile)
 		}
@@ -373,12 +369,12 @@ func (t *Topology) exposures(stat func(string) (fs.FileInfo, error)) []quota.Fie
 			}
 		}
 	}
-	return ps
+	return ps.FieldErrors
 }
 
 func (t *Topology) warnOpen(ps *problems, open bool, field string, listener func(*Region) string, format string) {
 	names, first := t.those(func(_ int, g *Region) bool { return open && listener(g) != "" && !OnLoopback(listener(g)) })
-	ps.when(names != "", item("/regions", first)+field, format, names)
+	ps.When(names != "", quota.Item("/regions", first)+field, format, names)
 }
 
 // those names the regions that f holds for, "" for none, and returns the place of the first one.

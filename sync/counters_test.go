@@ -72,11 +72,11 @@ func (c *counters) Checks() []trace.SpanContext {
 }
 
 // Resets are those that the test made.
-func (c *counters) Resets() iter.Seq2[string, []wire.Cut] {
+func (c *counters) Resets() map[string][]wire.Cut {
 	if c.n.resets == nil {
 		return c.Ledger.Resets()
 	}
-	return c.n.resets()
+	return c.n.resets
 }
 
 // Snapshot is all that is held, by name.

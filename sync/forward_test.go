@@ -31,13 +31,20 @@ func TestForwardsToTheNewGroup(t *testing.T) {
 	})
 }
 
+// forward is the next message of n to a process, a snapshot of counters of eu, whose clock is given.
+func (n *node) forward(to *node, clockUS int64, groups []wire.Group) []byte {
+	return wire.Append(nil, &wire.Usage{
+		Head: wire.Head{From: n.self, Seq: to.knows(n).Seq + 1}, TimeUS: n.timeUS(), Origin: "eu", OriginTimeUS: clockUS,
+		Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: groups,
+	})
+}
+
 // Forwarded counters of a region that is received directly are ignored.
 func TestForwardedIsIgnoredWhileReceived(t *testing.T) {
 	meet(t, func(_ *world, eu, us, ap *node) {
 		c := eu.cell(77)
 		forward := func() int64 {
-			u := wire.Usage{Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8)}
-			ap.inject(meshsync.SubjectUsage+"us", wire.Append(nil, &u))
+			ap.inject(meshsync.SubjectUsage+"us", us.forward(ap, eu.timeUS(), group(c, 8)))
 			sleep(0)
 			return ap.counters.Snapshot()[c]
 		}
@@ -60,8 +67,7 @@ func TestForwardedPathIsIgnored(t *testing.T) {
 		sleep(2 * time.Second)
 		groups := group(c, 600)
 		groups[0].Growth = []uint64{1<<64 - 1<<37, 1<<36 - 1} // all units in the first slot
-		u := wire.Usage{Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: c.Bucket*c.WindowUS + c.WindowUS/2, Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: groups}
-		ap.inject(meshsync.SubjectUsage+"us", wire.Append(nil, &u))
+		ap.inject(meshsync.SubjectUsage+"us", us.forward(ap, c.Bucket*c.WindowUS+c.WindowUS/2, groups))
 		sleep(0)
 		var used [8]int64
 		ap.counters.Estimates(0, c.WindowUS, quota.MaxCounter, ap.w.now()+35*time.Second, used[:])

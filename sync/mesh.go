@@ -53,9 +53,6 @@ type Mesh struct {
 
 // New returns a Mesh; Run starts it.
 func New(o Options) (*Mesh, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	m := &Mesh{
 		o: o, peers: peerTable{Table: o.Members}, queue: queue{ready: make(chan struct{}, 1)},
 		snapshots: snapshots{pending: map[quota.Process]*wire.SnapshotRequest{}}, refusals: loglimit.NewRate(1, 10*time.Second),
@@ -114,7 +111,7 @@ func (m *Mesh) tick() {
 	}
 	m.lastTick = now
 	m.o.Counters.Sweep()
-	m.peers.forget(now, m.o.Known)
+	m.peers.forget(now, m.o.Regions())
 	m.publishChanges(now)
 	m.publishQueued()
 	m.sendRequests(now)

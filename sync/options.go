@@ -1,8 +1,6 @@
 package sync
 
 import (
-	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"time"
@@ -25,15 +23,14 @@ type Counters interface {
 	Live(origin string, since uint64, entries int) iter.Seq[[]wire.Group]
 	Names() []string
 	ClockUS(region string, at time.Duration) (us int64, known bool)
-	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error
-	FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error
+	Fold(author string, clockUS int64, at time.Duration, groups []wire.Group, whole bool) error
 	FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error
-	Resets() iter.Seq2[string, []wire.Cut]
+	Resets() map[string][]wire.Cut
 	Sweep()
 	Full() bool
 }
 
-// Options are what a Mesh is made of. Members, Key, Secret, Bus, Counters, Now, TimeUS, Known, Regions,
+// Options are what a Mesh is made of. Members, Key, Secret, Bus, Counters, Now, TimeUS, Regions,
 // View, Logger and Meter are required. The funcs are called from the goroutine of Run
 // and must return at once.
 type Options struct {
@@ -51,11 +48,9 @@ type Options struct {
 	Now func() time.Duration
 	// TimeUS is the store clock of our region, µs since the generation; always positive.
 	TimeUS func() int64
-	// Known reports whether a region belongs to the topology in force. Messages of
-	// any other are refused, and its processes forgotten.
-	Known func(region string) bool
-	// Regions lists the topology in force, ours included or not. Counters of regions from
-	// which nothing is received are requested from the others.
+	// Regions lists those of the topology in force. Messages of any other region
+	// are refused, and its processes forgotten. Counters of regions from which nothing is
+	// received are requested from the others.
 	Regions func() []string
 	// View is advertised by the next heartbeat.
 	View func() Advertised
@@ -93,15 +88,4 @@ type Advertised struct {
 // ReceivedUS and RepliedUS by the peer's.
 type Exchange struct {
 	SentUS, ReceivedUS, RepliedUS, ReturnedUS int64
-}
-
-func (o *Options) validate() error {
-	switch {
-	case o.Members == nil || o.Bus == nil || o.Counters == nil || o.Secret == nil || o.Now == nil || o.TimeUS == nil ||
-		o.Known == nil || o.Regions == nil || o.View == nil || o.Logger == nil || o.Meter == nil:
-		return errors.New("mesh: Members, Bus, Counters, Secret, Now, TimeUS, Known, Regions, View, Logger and Meter are required")
-	case o.Members.Self.Region == "" || o.Members.Self.Instance == "" || o.Members.Self.Boot <= 0:
-		return fmt.Errorf("mesh: Members.Self is incomplete: %+v; region, instance and boot are required", o.Members.Self)
-	}
-	return nil
 }

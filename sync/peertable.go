@@ -237,19 +237,15 @@ func (r *peerTable) leave(p quota.Process, number uint64, now time.Duration) {
 	}
 }
 
-// forget removes processes that are dead, that were silent for ForgetAfter or are of unknown
+// forget removes processes that are dead, that were silent for ForgetAfter or are of other
 // regions, and the entries of those that left that long ago.
-func (r *peerTable) forget(now time.Duration, known func(string) bool) {
-	unknown := map[string]bool{}
-	for _, p := range r.Others() {
-		unknown[p.Region] = !known(p.Region) // called without the lock
-	}
+func (r *peerTable) forget(now time.Duration, regions []string) {
 	r.Lock()
 	defer r.Unlock()
 	for _, m := range r.All {
 		p, ok := m.Own.(*peer)
 		switch {
-		case ok && (members.Judge(now, m).State == members.StateDead || now-m.ReceivedAt > ForgetAfter || unknown[m.Region]):
+		case ok && (members.Judge(now, m).State == members.StateDead || now-m.ReceivedAt > ForgetAfter || !slices.Contains(regions, m.Region)):
 			r.drop(p)
 			r.Signal()
 		case m.LeftUntil != 0 && now > m.LeftUntil:

@@ -14,11 +14,10 @@ import (
 
 const (
 	// maxLoansQueued bounds the wants, grants and returns that wait for the goroutine of Run,
-	// and maxResetsQueued the messages about resets.
-	maxLoansQueued  = 8 * wire.MaxLoans
-	maxResetsQueued = 256
-	// maxOverridesQueued bounds the payloads about overrides.
-	maxOverridesQueued = 64
+	// and maxQueued the messages about resets and overrides, of which the latter leave some room to the former.
+	maxLoansQueued = 8 * wire.MaxLoans
+	maxQueued      = 128
+	roomForResets  = 32
 )
 
 // queue holds what other goroutines have for the one of Run to publish. What the bus does not
@@ -34,9 +33,16 @@ type queued struct {
 	heartbeat bool
 	loans     map[string]*wire.Loans // by recipient
 	entries   int                    // of loans
-	resets    []wire.Reset
-	top       []byte // the newest; nil: none
-	overrides [][]byte
+	messages  []wire.Numbered        // about resets and overrides
+	top       *wire.Top              // the newest; nil: none
+}
+
+// add changes what waits, which is published at once.
+func (q *queue) add(change func(q *queued)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change(&q.queued)
+	signal.Send(q.ready)
 }
 
 func (q *queue) take() queued {
@@ -49,13 +55,7 @@ func (q *queue) take() queued {
 
 // HeartbeatSoon requests a heartbeat because what View returns has changed. It never
 // blocks; heartbeats that it causes are at least 20 ms apart.
-func (m *Mesh) HeartbeatSoon() {
-	q := &m.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.heartbeat = true
-	signal.Send(q.ready)
-}
+func (m *Mesh) HeartbeatSoon() { m.queue.add(func(q *queued) { q.heartbeat = true }) }
 
 // SendLoans has wants published for all other regions, where to is "", or grants and returns
 // for the region to. It may be called from anywhere and never waits: what finds the bus away,
@@ -63,62 +63,55 @@ func (m *Mesh) HeartbeatSoon() {
 // Partition a want names it to lenders that never met it; Sealed, From and PartitionID's
 // meaning are as in wire.Want. l is not kept.
 func (m *Mesh) SendLoans(to string, l *wire.Loans) {
-	q := &m.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.entries+l.Len() > maxLoansQueued {
-		m.metrics.loansDropped.Add(int64(l.Len()))
-		return
-	}
-	if q.loans == nil {
-		q.loans = map[string]*wire.Loans{}
-	}
-	to = cmp.Or(to, EveryRegion)
-	o := q.loans[to]
-	if o == nil {
-		o = &wire.Loans{}
-		q.loans[to] = o
-	}
-	o.Wants, o.Grants, o.Returns = append(o.Wants, l.Wants...), append(o.Grants, l.Grants...), append(o.Returns, l.Returns...)
-	q.entries += l.Len()
-	signal.Send(q.ready)
+	m.queue.add(func(q *queued) {
+		if q.entries+l.Len() > maxLoansQueued {
+			m.metrics.loansDropped.Add(int64(l.Len()))
+			return
+		}
+		if q.loans == nil {
+			q.loans = map[string]*wire.Loans{}
+		}
+		to := cmp.Or(to, EveryRegion)
+		o := q.loans[to]
+		if o == nil {
+			o = &wire.Loans{}
+			q.loans[to] = o
+		}
+		o.Wants, o.Grants, o.Returns = append(o.Wants, l.Wants...), append(o.Grants, l.Grants...), append(o.Returns, l.Returns...)
+		q.entries += l.Len()
+	})
 }
 
 // SendReset has a message about a reset published for all regions, siblings too. It may be
-// called from anywhere and never waits.
+// called from anywhere and never waits: what finds too much queued is dropped and counted.
 func (m *Mesh) SendReset(r wire.Reset) {
-	q := &m.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.resets) == maxResetsQueued {
+	if !m.enqueue(&r, maxQueued) {
 		m.metrics.errors.Add(1)
-		return
 	}
-	q.resets = append(q.resets, r)
-	signal.Send(q.ready)
 }
 
-// SendOverrides has a payload about overrides published for all regions, sealed, and reports whether there was room for it. It is
-// no longer the caller's. It may be called from anywhere and never waits.
+// SendOverrides has a payload about overrides published like a reset, sealed, and reports whether there was room for it. It is
+// no longer the caller's.
 func (m *Mesh) SendOverrides(payload []byte) bool {
-	q := &m.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.overrides) == maxOverridesQueued {
-		return false
-	}
-	q.overrides = append(q.overrides, payload)
-	signal.Send(q.ready)
-	return true
+	return m.enqueue(&wire.Overrides{Payload: payload}, maxQueued-roomForResets)
+}
+
+// enqueue queues msg where fewer than most are.
+func (m *Mesh) enqueue(msg wire.Numbered, most int) (room bool) {
+	m.queue.add(func(q *queued) {
+		if room = len(q.messages) < most; room {
+			q.messages = append(q.messages, msg)
+		}
+	})
+	return room
 }
 
 // SendTop has a payload published for all other processes at the next tick, sealed, in place of
 // one that still waits; it is no longer the caller's. It may be called from anywhere.
 func (m *Mesh) SendTop(payload []byte) {
-	q := &m.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.top = payload
+	m.queue.mu.Lock()
+	defer m.queue.mu.Unlock()
+	m.queue.top = &wire.Top{Payload: payload}
 }
 
 // publishQueued publishes what waits. Wants are for regions that are received from: one of
@@ -137,14 +130,11 @@ func (m *Mesh) publishQueued() {
 			m.sendLoans(to, *q.loans[to])
 		}
 	}
-	for i := range q.resets {
-		_ = m.send(&q.resets[i], "", nil) // counted there, as all are
-	}
-	for _, payload := range q.overrides {
-		_ = m.send(&wire.Overrides{Payload: payload}, "", nil)
-	}
 	if q.top != nil {
-		_ = m.send(&wire.Top{Payload: q.top}, "", nil)
+		q.messages = append(q.messages, q.top)
+	}
+	for _, msg := range q.messages {
+		_ = m.send(msg, "", nil) // counted there, as all are
 	}
 }
 

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // Receive takes one message: as a whole, or not at all. It is a step, see Begin.
 func (m *Mesh) Receive(msg Message) {
 	prefix, region := split(msg.Subject)
-	if prefix != SubjectSnapshot && !m.o.Known(region) {
+	if prefix != SubjectSnapshot && !m.known(region) {
 		m.refuse("", unknownRegion(region))
 		return
 	}
@@ -78,9 +79,11 @@ func (m *Mesh) onNumbered(region string, n wire.Numbered, msg Message, span trac
 	case *wire.Reset:
 		err = m.onReset(n)
 	case *wire.Top:
-		err = m.onTop(n)
-	case *wire.Overrides:
-		err = m.onOverrides(n)
+		if err = m.peers.checkNewest(n); err == nil {
+			err = handOn(m.receivers.Top, n.From, n.Payload)
+		}
+	case *wire.Overrides: // may be repeated or late: of two versions the larger holds
+		err = handOn(m.receivers.Overrides, n.From, n.Payload)
 	}
 	if err == nil {
 		kind, _ := kindOf(n)
@@ -112,10 +115,8 @@ func (m *Mesh) onUsage(region string, u *wire.Usage, now time.Duration, span tra
 func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Duration) error {
 	clockUS, follows := m.peers.standing(u, now)
 	switch {
-	case u.Origin == "" && u.Chunk.Snapshot == 0 && follows:
-		return m.o.Counters.Fold(region, clockUS, now, u.Groups)
 	case u.Origin == "":
-		return m.o.Counters.FoldWhole(region, clockUS, now, u.Groups)
+		return m.o.Counters.Fold(region, clockUS, now, u.Groups, u.Chunk.Snapshot != 0 || !follows)
 	case u.Origin == region || u.OriginTimeUS == 0 && len(u.Groups) > 0:
 		return wire.Refuse(wire.ReasonRange, "origin is the author's own region, or has no clock")
 	}
@@ -130,7 +131,7 @@ func (m *Mesh) fold(region string, u *wire.Usage, receivedUS int64, now time.Dur
 	case m.peers.receivesFrom(u.Origin, now):
 		return nil // from itself
 	}
-	return m.o.Counters.FoldWhole(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups)
+	return m.o.Counters.Fold(u.Origin, u.OriginTimeUS+clockUS-u.TimeUS, now, u.Groups, true)
 }
 
 func (m *Mesh) onHeartbeat(b *wire.Heartbeat, now time.Duration) {
@@ -186,22 +187,12 @@ func (m *Mesh) onReset(r *wire.Reset) (err error) {
 	return err
 }
 
-func (m *Mesh) onTop(t *wire.Top) error {
-	err := m.peers.checkNewest(t)
-	if err == nil && m.receivers.Top != nil {
-		if err = m.receivers.Top(t.From, t.Payload); err != nil {
-			return wire.Refuse(wire.ReasonRange, "%w", err)
-		}
-	}
-	return err
-}
-
-// onOverrides passes on what may be repeated or late: of two versions the larger holds.
-func (m *Mesh) onOverrides(o *wire.Overrides) error {
-	if m.receivers.Overrides == nil {
+// handOn gives a payload to its receiver, if there is one, whose error refuses it.
+func handOn(to func(quota.Process, []byte) error, from quota.Process, payload []byte) error {
+	if to == nil {
 		return nil
 	}
-	if err := m.receivers.Overrides(o.From, o.Payload); err != nil {
+	if err := to(from, payload); err != nil {
 		return wire.Refuse(wire.ReasonRange, "%w", err)
 	}
 	return nil
@@ -270,6 +261,8 @@ func (m *Mesh) refuse(region string, err error) {
 	m.refusals.Warn(m.o.Logger, time.Time{}.Add(m.o.Now()), region, "message refused",
 		"region", region, "reason", reasonOf(err), "error", err)
 }
+
+func (m *Mesh) known(region string) bool { return slices.Contains(m.o.Regions(), region) }
 
 func unknownRegion(region string) error {
 	return wire.Refuse(wire.ReasonUnknownRegion, "region %.80q is not in the topology", region)

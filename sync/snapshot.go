@@ -81,7 +81,7 @@ func (d *snapshot) advance() bool {
 func (m *Mesh) onRequest(r *wire.SnapshotRequest, size int, span trace.Span) (string, error) {
 	from, a := r.From.Region, &m.snapshots
 	switch {
-	case !m.o.Known(from):
+	case !m.known(from):
 		return "", unknownRegion(from)
 	case r.From == m.peers.Self || r.To != m.peers.Self:
 		return from, nil
@@ -199,7 +199,7 @@ func (m *Mesh) beginSnapshot(now time.Duration) bool {
 // former lists the regions that are not in the topology any more: a process that starts
 // cannot name them.
 func (m *Mesh) former() []string {
-	return slices.DeleteFunc(m.o.Counters.Names(), func(name string) bool { return name == m.peers.Self.Region || m.o.Known(name) })
+	return slices.DeleteFunc(m.o.Counters.Names(), func(name string) bool { return name == m.peers.Self.Region || m.known(name) })
 }
 
 // pieces walks over what is known of other regions' counters, and over our own that changed

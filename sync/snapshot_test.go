@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
 	"github.com/regiond/regiond/test/meshtest"
@@ -56,33 +57,23 @@ func TestOneSnapshotForAll(t *testing.T) {
 	})
 }
 
-// A process is not synced before the last chunk is merged.
+// A process is not synced by a snapshot that another has requested of what changed lately.
 func TestSyncedMeansAllOfIt(t *testing.T) {
-	meet(t, func(w *world, eu, _, _ *node) {
-		w.chunk = 1000
-		eu.admit(5000, 1)
-		sleep(time.Second)
-		b := w.join("us", "b", 20, 0)
-		partial, synced := 0, false
-		for range 200 {
-			sleep(5 * time.Millisecond)
-			known := len(b.counters.Of("eu"))
-			if known > 1000 && known < 5000 {
-				partial++
-			}
-			p, _ := b.peer(eu)
-			if synced = p.Synced; synced && known != 5000 {
-				t.Fatalf("synced with %d of 5000 counters", known)
-			}
+	meet(t, func(_ *world, eu, us, _ *node) {
+		x := quota.Process{Region: "eu", Instance: "x", Boot: 9}
+		for i, u := range []wire.Usage{{Number: 1}, {Chunk: wire.Chunk{Snapshot: 1, Count: 1, Since: 1, UpTo: 1}}} {
+			u.Head, u.TimeUS = wire.Head{From: x, Seq: uint64(1 + i)}, eu.timeUS()
+			us.inject(meshsync.SubjectUsage+"eu", wire.Append(nil, &u))
 		}
-		if partial == 0 || !synced {
-			t.Errorf("seen with a part %d times; synced at the end: %v", partial, synced)
+		sleep(0)
+		if p := us.knows(&node{self: x}); p.Synced || p.Complete != 1 {
+			t.Errorf("%+v", p)
 		}
 	})
 }
 
 // A restarted process whose store is empty gets its counters back from peers, and requests
-// them until it has them, however many messages are lost.
+// them until it has them, however many messages are lost. It publishes them, since others may lack them.
 func TestOwnStateIsReturned(t *testing.T) {
 	for _, row := range []struct {
 		loss float64
@@ -96,9 +87,19 @@ func TestOwnStateIsReturned(t *testing.T) {
 			sleep(3 * time.Second)
 			w.net.SetAll(meshtest.Link{Latency: oneWay, Loss: row.loss}, w.regions...)
 			again := w.join("eu", "a", 30, 0)
+			published := again.spy()
 			sleep(row.in)
 			if !maps.Equal(again.counters.Of("eu"), before) {
 				t.Errorf("at a loss of %v %d of 100 counters were returned", row.loss, len(again.counters.Of("eu")))
+			}
+			changes := 0
+			for _, m := range published(meshsync.SubjectUsage) {
+				if u, err := wire.Decode[*wire.Usage](m.Data); err == nil && u.Number > 0 && len(u.Groups) > 0 {
+					changes += len(u.Groups[0].IDs)
+				}
+			}
+			if changes != 100 {
+				t.Errorf("at a loss of %v it published %d of 100", row.loss, changes)
 			}
 			if got := again.counters.Take(1000, true, 1); len(got) != 0 {
 				t.Errorf("%d of them are considered unpublished", len(got))
@@ -110,33 +111,6 @@ func TestOwnStateIsReturned(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Own state is for the region whose counters it has. To others it only shows that its author
-// is alive.
-func TestOwnStateIsForItsRegion(t *testing.T) {
-	meet(t, func(w *world, eu, us, ap *node) {
-		c := eu.cell(77)
-		ownState := wire.Append(nil, &wire.Usage{
-			Head: wire.Head{From: us.self, Seq: ap.knows(us).Seq + 1}, TimeUS: us.timeUS(), Origin: "eu", OriginTimeUS: eu.timeUS(), Chunk: wire.Chunk{Snapshot: 99, Count: 1}, Groups: group(c, 8),
-		})
-		us.kill()
-		sleep(oneWay)
-		for _, n := range []*node{eu, ap} {
-			n.inject(meshsync.SubjectUsage+"us", ownState)
-			sleep(0)
-			want := map[string]int64{"eu": 8}[n.self.Region]
-			if got := n.counters.Snapshot()[c]; got != want {
-				t.Errorf("%s counts %d of what eu lost", n.self.Region, got)
-			}
-			if p := n.knows(us); w.now() != p.ReceivedAt {
-				t.Errorf("%s received from us %v ago", n.self.Region, w.now()-p.ReceivedAt)
-			}
-			if refused := n.counter("regiond.sync.refused", "", ""); refused != 0 {
-				t.Errorf("%s refused %d messages", n.self.Region, refused)
-			}
-		}
-	})
 }
 
 // Own state is requested from each process of a region: a sibling may have started later and
@@ -162,22 +136,6 @@ func TestOwnStateOfEachProcess(t *testing.T) {
 			t.Errorf("us got %v back, not %v", got, want)
 		}
 	}, "eu", "us")
-}
-
-// Two seconds after a cut heals all have the same, without another change.
-func TestHealedCut(t *testing.T) {
-	meet(t, func(w *world, _, _, _ *node) {
-		for _, d := range []time.Duration{200 * time.Millisecond, time.Second, time.Minute} {
-			w.net.SetAll(meshtest.Link{Cut: true}, "eu", "us")
-			for _, n := range w.nodes {
-				n.admit(50, 2)
-			}
-			sleep(d)
-			w.net.SetAll(meshtest.Link{Latency: oneWay}, "eu", "us")
-			sleep(2 * time.Second)
-			same(t, w.nodes...)
-		}
-	})
 }
 
 // After a reconnect both sides catch up, although neither was silent for SilentAfter.

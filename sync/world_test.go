@@ -2,7 +2,6 @@ package sync_test
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,16 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/wire"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/meshtest"
+	"github.com/regiond/regiond/test/meters"
 )
 
 // The store clocks of the world begin here; each process's monotonic clock begins
@@ -50,16 +48,16 @@ type node struct {
 	members  *members.Table
 	bus      *meshtest.Bus
 	counters *counters
-	reader   *sdkmetric.ManualReader
+	metrics  *meters.Reader
 	skewUS   int64
 	jump     atomic.Int64 // by which the monotonic clock is ahead, after a stand-still
-	log      recorder
+	log      capture.Log
 	cancel   context.CancelFunc
 	done     chan error
 	tracer   trace.Tracer // nil: nothing is traced
 	checks   func() []trace.SpanContext
 	inbox    *inbox // nil: nothing is handed on
-	resets   func() iter.Seq2[string, []wire.Cut]
+	resets   map[string][]wire.Cut
 	via      func(meshsync.Bus) meshsync.Bus // what stands between it and its bus; nil: nothing
 
 	mu        sync.Mutex
@@ -105,7 +103,7 @@ func (w *world) join(region, instance string, boot int64, skew time.Duration) *n
 func (w *world) newNode(region, instance string, boot int64, skew time.Duration) *node {
 	return &node{
 		w: w, self: quota.Process{Region: region, Instance: instance, Boot: boot},
-		bus: w.net.Join(region), reader: sdkmetric.NewManualReader(),
+		bus: w.net.Join(region), metrics: meters.New(),
 		skewUS: skew.Microseconds(), done: make(chan error, 1),
 		view: meshsync.Advertised{Members: []string{region}, Topology: 7},
 	}
@@ -122,7 +120,17 @@ func (n *node) key() wire.Key {
 // secret is the one of all processes.
 func secret(t *testing.T) *wire.Secret {
 	t.Helper()
-	s, err := wire.NewSecret([][]byte{[]byte("the shared key")}, "test")
+	return secretOf(t, "test", "the shared key")
+}
+
+// secretOf derives one from keys, the one to use first.
+func secretOf(t *testing.T, cluster string, keys ...string) *wire.Secret {
+	t.Helper()
+	var shared [][]byte
+	for _, k := range keys {
+		shared = append(shared, []byte(k))
+	}
+	s, err := wire.NewSecret(shared, cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +152,8 @@ func (n *node) start(c meshsync.Counters) {
 	n.members = members.New(n.self)
 	m, err := meshsync.New(meshsync.Options{
 		Members: n.members, Key: n.key(), Secret: secret(t), Bus: bus, Counters: c, Now: n.now, TimeUS: n.timeUS,
-		Known: n.w.known, Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged,
-		Logger: slog.New(&n.log), Tracer: n.tracer,
-		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(n.reader)).Meter("test"),
+		Regions: n.w.topology, View: n.advertised, OnExchange: n.exchanged,
+		Logger: slog.New(slog.NewJSONHandler(&n.log, nil)), Tracer: n.tracer, Meter: n.metrics.Meter,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -176,12 +183,6 @@ func (n *node) stop() {
 func (n *node) kill() {
 	n.bus.Leave()
 	n.stop()
-}
-
-func (w *world) known(region string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Contains(w.inUse, region)
 }
 
 func (w *world) topology() []string {
@@ -265,33 +266,10 @@ func (n *node) knows(of *node) members.Member {
 	return p
 }
 
-// counter is the sum of a counter's series that have the given label.
-func (n *node) counter(name, label, value string) (sum int64) {
+// counter is the sum of a counter's series that have the given labels.
+func (n *node) counter(name string, labels ...string) int64 {
 	n.w.t.Helper()
-	points, _ := n.metric(name).(metricdata.Sum[int64])
-	for _, p := range points.DataPoints {
-		if v, ok := p.Attributes.Value(attribute.Key(label)); label == "" || ok && v.AsString() == value {
-			sum += p.Value
-		}
-	}
-	return sum
-}
-
-// metric is the present value of an instrument.
-func (n *node) metric(name string) metricdata.Aggregation {
-	n.w.t.Helper()
-	var data metricdata.ResourceMetrics
-	if err := n.reader.Collect(n.w.t.Context(), &data); err != nil {
-		n.w.t.Fatal(err)
-	}
-	for _, scope := range data.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if m.Name == name {
-				return m.Data
-			}
-		}
-	}
-	return nil
+	return int64(n.metrics.Of(n.w.t, name, labels...))
 }
 
 // admit has n admit units under each of the ids from 0 on.
@@ -318,32 +296,6 @@ func (n *node) spy() func(prefix string) []meshsync.Message {
 		n.bus.Spy(nil)
 		return slices.DeleteFunc(sent, func(m meshsync.Message) bool { return !strings.HasPrefix(m.Subject, prefix) })
 	}
-}
-
-// recorder is a slog.Handler that counts lines by their text.
-type recorder struct {
-	mu    sync.Mutex
-	lines map[string]int
-}
-
-func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (r *recorder) WithAttrs([]slog.Attr) slog.Handler       { return r }
-func (r *recorder) WithGroup(string) slog.Handler            { return r }
-
-func (r *recorder) Handle(_ context.Context, line slog.Record) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lines == nil {
-		r.lines = map[string]int{}
-	}
-	r.lines[line.Message]++
-	return nil
-}
-
-func (r *recorder) count(text string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lines[text]
 }
 
 // sleep lets the world's time pass, and everything that is due in it happen.

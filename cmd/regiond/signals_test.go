@@ -36,11 +36,9 @@ func TestSignals(t *testing.T) {
 		test func(t *testing.T, binary string)
 	}{
 		{"SIGTERM drains under load", testDrain},
-		{"SIGINT does not drain", testInterrupt},
-		{"a second signal cuts the drain", testSecondSignal},
+		{"SIGINT does not drain, a second signal cuts the drain", testAtOnce},
 		{"a second signal cuts off who is slow", testSecondSignalCutsOff},
-		{"SIGHUP reloads", testHangUp},
-		{"every line of the log is JSON", testLog},
+		{"SIGHUP reloads, and every line of the log is JSON", testLog},
 		{"the reader of the denial log ends", testDenialReader},
 		{"a port in use", testPortInUse},
 	} {
@@ -188,23 +186,18 @@ func testDrain(t *testing.T, binary string) {
 	}
 }
 
-func testInterrupt(t *testing.T, binary string) {
-	p := launch(t, binary, "--drain", "1m")
-	p.check(t)
-	at := p.signal(t, os.Interrupt)
-	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
-		t.Errorf("it takes %v to stop", took)
-	}
-}
-
-func testSecondSignal(t *testing.T, binary string) {
-	p := launch(t, binary, "--drain", "1m")
-	p.signal(t, syscall.SIGTERM)
-	p.unready(t)
-	p.check(t)
-	at := p.signal(t, syscall.SIGTERM)
-	if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
-		t.Errorf("it takes %v to stop", took)
+func testAtOnce(t *testing.T, binary string) {
+	for _, last := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := launch(t, binary, "--drain", "1m")
+		if last == syscall.SIGTERM {
+			p.signal(t, last)
+			p.unready(t)
+		}
+		p.check(t)
+		at := p.signal(t, last)
+		if took := p.exits(t, 0).Sub(at); took > 5*time.Second {
+			t.Errorf("%v: it takes %v to stop", last, took)
+		}
 	}
 }
 
@@ -242,22 +235,14 @@ func testSecondSignalCutsOff(t *testing.T, binary string) {
 	}
 }
 
-func testHangUp(t *testing.T, binary string) {
-	file := topologyFile(t, topology("{embedded: true}"))
+// testLog: also while Redis is away and its client has much to say.
+func testLog(t *testing.T, binary string) {
+	file := topologyFile(t, "log_level: debug\n"+topology(`{addrs: ["127.0.0.1:1"]}`))
 	p := launch(t, binary, "--config", file, "--region", "town")
 	p.signal(t, syscall.SIGHUP)
 	if line := p.log.Await(t, "reloaded", 1); line["why"] != "SIGHUP" {
 		t.Errorf("the log says %v", line)
 	}
-	p.check(t)
-	p.signal(t, os.Interrupt)
-	p.exits(t, 0)
-}
-
-// testLog: also while Redis is away and its client has much to say.
-func testLog(t *testing.T, binary string) {
-	file := topologyFile(t, "log_level: debug\n"+topology(`{addrs: ["127.0.0.1:1"]}`))
-	p := launch(t, binary, "--config", file, "--region", "town")
 	p.check(t)
 	capture.Eventually(t, func() error {
 		if !strings.Contains(p.log.String(), "connection refused") {

@@ -3,14 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,29 +12,8 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/internal/cli"
+	"github.com/regiond/regiond/test/authority"
 )
-
-// pemFiles are a certificate and its key.
-func pemFiles(t *testing.T) (cert, key string) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(kind string, b []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
-	}
-	return block("CERTIFICATE", der), block("PRIVATE KEY", private)
-}
 
 // namesFiles is a topology that names every file there can be. Its NATS is not the embedded one.
 const namesFiles = `
@@ -69,8 +42,9 @@ tenants: {default: {policy: p}}
 
 // TestValidateAsServe: what is wrong with any file that a topology names is refused by serve and by validate, in the same words.
 func TestValidateAsServe(t *testing.T) {
-	cert, key := pemFiles(t)
-	_, otherKey := pemFiles(t)
+	a := authority.New(t, "authority")
+	cert, key := a.Issue(t, "regiond")
+	_, otherKey := a.Issue(t, "another")
 	const token = "ci 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n"
 	shared := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
 	zero := base64.StdEncoding.EncodeToString(make([]byte, 32))

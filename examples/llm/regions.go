@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	dice "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -101,15 +102,20 @@ func writeTopology(folder string, ports []int) (file string, err error) {
 	return file, err
 }
 
-// freePorts are ports of 127.0.0.1 that were free a moment ago.
-func freePorts(ctx context.Context, n int) (ports []int, err error) {
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
+// freePorts are ports of 127.0.0.1 that were free a moment ago. They lie below those that Linux gives to clients, one of which
+// could have such a port before the region that it is for.
+func freePorts(ctx context.Context, n int) ([]int, error) {
+	var ports []int
+	for attempt := 0; len(ports) < n; attempt++ {
+		port := 22_000 + dice.IntN(10_000)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		switch {
+		case err == nil:
+			defer l.Close() // all at the end, so that they differ
+			ports = append(ports, port)
+		case attempt > 100:
 			return nil, err
 		}
-		defer l.Close() // all at the end, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }

@@ -2,13 +2,11 @@
 package nats_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 )
 
 // load reads nats.conf as nats-server does, on free ports of this host.
@@ -66,56 +64,5 @@ func TestReload(t *testing.T) {
 	gateways.Gateway.Gateways = append(gateways.Gateway.Gateways, &server.RemoteGatewayOpts{Name: "sa-east", URLs: gateways.Gateway.Gateways[0].URLs})
 	if err := s.ReloadOptions(gateways); err == nil || !strings.Contains(err.Error(), "not supported for Gateway") {
 		t.Errorf("another gateway: %v, want a refusal", err)
-	}
-}
-
-// A region receives from every region, and publishes as itself only. Nobody else gets in.
-func TestPermissions(t *testing.T) {
-	s := start(t)
-	for _, stranger := range [][2]string{{"", ""}, {"eu-west", ""}, {"eu-west", "other"}, {"us-east", "secret"}} {
-		if c, err := nats.Connect(s.ClientURL(), nats.UserInfo(stranger[0], stranger[1])); !errors.Is(err, nats.ErrAuthorization) {
-			t.Errorf("%q was let in: %v", stranger, err)
-			c.Close()
-		}
-	}
-	refused := make(chan error, 10)
-	c, err := nats.Connect(s.ClientURL(), nats.UserInfo("eu-west", "secret"),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	got := make(chan *nats.Msg, 10)
-	for _, subject := range []string{"rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu-west"} {
-		if _, err := c.ChanSubscribe(subject, got); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, row := range []struct {
-		subject string
-		may     bool
-	}{
-		{"rl.v1.usage.eu-west", true},
-		{"rl.v1.usage.us-east", false},
-		{"rl.v1.heartbeat.eu-west", true},
-		{"rl.v1.heartbeat.ap-south", false},
-		{"rl.v1.snapshot.eu-west", true},
-		{"rl.v1.usage.*", false},
-	} {
-		if err := c.Publish(row.subject, nil); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case m := <-got:
-			if !row.may || m.Subject != row.subject {
-				t.Errorf("published on %s, received on %s", row.subject, m.Subject)
-			}
-		case err := <-refused:
-			if row.may {
-				t.Errorf("%s: %v", row.subject, err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Errorf("%s: neither received nor refused", row.subject)
-		}
 	}
 }

@@ -16,21 +16,13 @@ import (
 
 // Domain is the files of envoyproxy/ratelimit of one domain, compiled. Immutable.
 type Domain struct {
-	Name      string
-	Tenant    string // whose the requests are that have none of the tenant keys
-	Charge    region.Charge
-	Overrides bool
-	Refunds   bool
-	Metadata  bool // answers repeat the request
+	region.Domain        // what topology.yaml says; its Tenant are keys
+	Tenant        string // whose the requests are that have none of the tenant keys
 
-	tenants   []string
-	claims    *region.PolicyFrom // nil: no descriptor is decided by its tenant's policy
-	byPolicy  Rule
-	scope     quota.Scope
-	overshoot quota.Overshoot
-	policy    quota.Policy
-	rules     []*Rule
-	root      node
+	byPolicy Rule
+	policy   quota.Policy
+	rules    []*Rule
+	root     node
 }
 
 // Policy has a limit for each rule that counts anything.
@@ -168,22 +160,22 @@ func Dimensions[E Entry](dst quota.Dimensions, r *Rule, entries []E) quota.Dimen
 //
 // Of several entries with one key the first counts. A key that no dimension may have is left out.
 func Claim[E Entry](d *Domain, entries []E) *quota.Request {
-	if d.claims == nil {
+	if d.PolicyFrom == nil {
 		return nil
 	}
 	find := func(key string) int { return slices.IndexFunc(entries, func(e E) bool { return e.GetKey() == key }) }
 	tenant := -1
-	for i := 0; tenant < 0 && i < len(d.tenants); i++ {
-		tenant = find(d.tenants[i])
+	for i := 0; tenant < 0 && i < len(d.Domain.Tenant); i++ {
+		tenant = find(d.Domain.Tenant[i])
 	}
 	if tenant < 0 {
 		return nil
 	}
-	r := &quota.Request{Tenant: ID(entries[tenant].GetValue()), PolicyValues: d.claims.Policies, IgnoreUnknown: true}
+	r := &quota.Request{Tenant: ID(entries[tenant].GetValue()), PolicyValues: d.PolicyFrom.Policies, IgnoreUnknown: true}
 	for i, e := range entries {
 		switch key := e.GetKey(); {
 		case find(key) < i || i == tenant:
-		case key == d.claims.Descriptor:
+		case key == d.PolicyFrom.Descriptor:
 			r.TenantPolicy = e.GetValue()
 		case quota.ValidName(key) == nil:
 			r.Dimensions = append(r.Dimensions, quota.Dimension{Name: key, Value: ID(e.GetValue())})
@@ -196,7 +188,7 @@ func Claim[E Entry](d *Domain, entries []E) *quota.Request {
 // TenantOf is whose a descriptor is: the value of the first key in the domain's list that it has, unless the rule counts
 // that key's values together, else the domain's own. It is asked of a rule that matched.
 func TenantOf[E Entry](d *Domain, r *Rule, entries []E) string {
-	for _, key := range d.tenants {
+	for _, key := range d.Domain.Tenant {
 		for i, e := range entries {
 			switch {
 			case !r.own && r.steps[i].kind == together:

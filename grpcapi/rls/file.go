@@ -72,18 +72,11 @@ type Source struct {
 	Text []byte
 }
 
-// Compile is CompileFiles for a domain of one file.
-func Compile(settings *region.Domain, source []byte) (d *Domain, mistakes, warnings []region.Problem) {
-	return CompileFiles(settings, []Source{{Text: source}})
-}
-
-// CompileFiles reads files of envoyproxy/ratelimit as topology.yaml's domain says: one descriptor at the top is in one of
+// Compile reads files of envoyproxy/ratelimit as topology.yaml's domain says: one descriptor at the top is in one of
 // them. Without mistakes it returns what to answer by, and as warnings what is decided otherwise than envoyproxy/ratelimit does.
-func CompileFiles(settings *region.Domain, sources []Source) (d *Domain, mistakes, warnings []region.Problem) {
+func Compile(settings *region.Domain, sources ...Source) (d *Domain, mistakes, warnings []region.Problem) {
 	d = &Domain{
-		Name: settings.Name, Tenant: ID(settings.Name), Charge: settings.Charge, Overrides: settings.Overrides, Refunds: settings.Refunds,
-		Metadata: settings.Metadata,
-		tenants:  settings.Tenant, claims: settings.PolicyFrom, scope: settings.Scope, overshoot: settings.MaxOvershoot,
+		Domain: *settings, Tenant: ID(settings.Name),
 		policy: quota.Policy{
 			Name: policyName(settings.Name), OnPartition: settings.OnPartition, OnStoreLoss: settings.OnStoreLoss,
 			OnOverload: settings.OnOverload, EnforcePercent: -1, MaxTTL: settings.MaxTTL, MaxHold: settings.MaxHold,
@@ -224,7 +217,7 @@ var units = []unitName{
 // rule compiles a rate_limit; nil after a mistake.
 func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 	l := own.RateLimit
-	if key := slices.IndexFunc(path, func(s step) bool { return slices.Contains(c.domain.tenants, s.key) }); key >= 0 && c.domain.claims != nil {
+	if key := slices.IndexFunc(path, func(s step) bool { return slices.Contains(c.domain.Domain.Tenant, s.key) }); key >= 0 && c.domain.PolicyFrom != nil {
 		c.warn(at, "is never reached: with policy_from the policy of its tenant decides a descriptor with the key %q, and not this file", path[key].key)
 	}
 	r := &Rule{
@@ -277,7 +270,7 @@ func (c *compiler) rule(own *descriptor, at string, path []step) *Rule {
 // limit makes the limit of a rule.
 func (c *compiler) limit(r *Rule, window time.Duration, at string) {
 	l := &quota.Limit{
-		Name: limitName(r.steps), Units: int64(r.PerUnit), Window: window, Scope: c.domain.scope, MaxOvershoot: c.domain.overshoot,
+		Name: limitName(r.steps), Units: int64(r.PerUnit), Window: window, Scope: c.domain.Scope, MaxOvershoot: c.domain.MaxOvershoot,
 		Refundable: c.domain.Refunds,
 	}
 	if c.domain.policy.MaxTTL > 0 { // what a reservation holds is its amount
@@ -291,7 +284,7 @@ func (c *compiler) limit(r *Rule, window time.Duration, at string) {
 	if l.Units > quota.MaxLogUnits {
 		l.Algorithm, l.MaxOvershoot = quota.SlidingWindow, 0
 		c.warn(at+"/requests_per_unit", "%d is above %d and counted by algorithm sliding_window: a window may hold up to twice as many", l.Units, quota.MaxLogUnits)
-		if c.domain.overshoot > 0 {
+		if c.domain.MaxOvershoot > 0 {
 			c.warn(at+"/requests_per_unit", "max_overshoot does not hold for algorithm sliding_window")
 		}
 	}

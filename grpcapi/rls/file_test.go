@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
 )
@@ -35,7 +33,7 @@ func TestMistakes(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, name: n, replaces: [{name: n}]}", "4:49 is the limit's own name"},
 		{"domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, replaces: [{name: ''}]}", "4:40 names the limit that is replaced"},
 	} {
-		d, mistakes, _ := rls.Compile(&region.Domain{Name: "d"}, []byte(row.text))
+		d, mistakes, _ := rls.Compile(&region.Domain{Name: "d"}, rls.Source{Text: []byte(row.text)})
 		if d != nil || len(mistakes) != 1 {
 			t.Errorf("%s\nis read with %v", row.text, mistakes)
 			continue
@@ -54,7 +52,7 @@ func TestFiles(t *testing.T) {
 		for i, text := range texts {
 			sources = append(sources, rls.Source{Path: fmt.Sprint("f", i), Text: []byte(text)})
 		}
-		d, mistakes, warnings := rls.CompileFiles(&region.Domain{Name: "d"}, sources)
+		d, mistakes, warnings := rls.Compile(&region.Domain{Name: "d"}, sources...)
 		var all []string
 		for _, p := range append(mistakes, warnings...) {
 			all = append(all, fmt.Sprintf("%s:%d %.20s", p.File, p.Line, p.Detail))
@@ -85,7 +83,7 @@ func TestNeverReached(t *testing.T) {
 	t.Parallel()
 	const file = "domain: d\ndescriptors:\n  - {key: ip, rate_limit: {unit: day}}\n  - key: ip2\n    descriptors:\n      - {key: org, value: x, rate_limit: {unit: day}}\n"
 	for want, from := range map[string]*region.PolicyFrom{"": nil, "6:42": {Descriptor: "plan"}} {
-		_, mistakes, warnings := rls.Compile(&region.Domain{Name: "d", Tenant: []string{"user", "org"}, PolicyFrom: from}, []byte(file))
+		_, mistakes, warnings := rls.Compile(&region.Domain{Name: "d", Tenant: []string{"user", "org"}, PolicyFrom: from}, rls.Source{Text: []byte(file)})
 		got := ""
 		for _, w := range warnings {
 			if strings.HasPrefix(w.Detail, "is never reached") {
@@ -129,13 +127,13 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestBlanks: a key without a value is as if it were not there.
+// TestBlanks: a key without a value is as if it were not there, and the name of a file, or of a descriptor, is no limit's.
 func TestBlanks(t *testing.T) {
 	t.Parallel()
-	compile(t, "domain: d\ndescriptors:\n")
-	d := compile(t, "domain: d\ndescriptors:\n  - key: a\n    value:\n    shadow_mode:\n    descriptors: ~\n"+
+	compile(t, "name: file\ndomain: d\ndescriptors:\n")
+	d := compile(t, "domain: d\ndescriptors:\n  - key: a\n    name: descriptor\n    value:\n    shadow_mode:\n    descriptors: ~\n"+
 		"    rate_limit: {unit: day, unit_multiplier: , requests_per_unit: , replaces: }\n  - key: b\n    rate_limit:\n")
-	if r := d.Rules(); len(r) != 1 || r[0].Path != "a" || r[0].PerUnit != 0 || r[0].Multiplier != 1 {
+	if r := d.Rules(); len(r) != 1 || r[0].Path != "a" || r[0].Name != "" || r[0].PerUnit != 0 || r[0].Multiplier != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -157,18 +155,5 @@ descriptors:
 `)
 	if n := len(d.Rules()); n != 7 {
 		t.Errorf("%d rules", n)
-	}
-}
-
-// TestShareThreshold: what matches is counted together, wherever the * is.
-func TestShareThreshold(t *testing.T) {
-	t.Parallel()
-	for _, value := range []string{"*", "x*", "*x", "x*x", "*y*"} {
-		for _, share := range []bool{true, false} {
-			d := compile(t, fmt.Sprintf("domain: d\ndescriptors: [{key: a, value: %q, share_threshold: %t, rate_limit: {unit: day}}]", value, share))
-			if r := d.Rules()[0]; (len(rls.Dimensions(nil, r, []*common.RateLimitDescriptor_Entry{{Key: "a", Value: "xyx"}})) == 0) != share {
-				t.Errorf("%s with share_threshold: %t is counted by %v", value, share, r.Limit.By)
-			}
-		}
 	}
 }

@@ -24,7 +24,7 @@ func FuzzFile(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		d, mistakes, warnings := rls.Compile(&region.Domain{Name: "d", Scope: quota.ScopeGlobal, MaxOvershoot: 10}, src)
+		d, mistakes, warnings := rls.Compile(&region.Domain{Name: "d", Scope: quota.ScopeGlobal, MaxOvershoot: 10}, rls.Source{Text: src})
 		if (d == nil) != (len(mistakes) > 0) {
 			t.Fatalf("%v, and yet %v", d, mistakes)
 		}
@@ -46,7 +46,7 @@ func FuzzFile(f *testing.F) {
 		if wrong := d.Policy().ValidateLimits(); counting != len(d.Policy().Limits) || len(wrong) > 0 {
 			t.Fatalf("%d rules count, of %d limits: %v", counting, len(d.Policy().Limits), wrong)
 		}
-		again, _, _ := rls.Compile(&region.Domain{Name: "d"}, append([]byte("# a comment\n"), bytes.TrimPrefix(src, []byte("\ufeff"))...))
+		again, _, _ := rls.Compile(&region.Domain{Name: "d"}, rls.Source{Text: append([]byte("# a comment\n"), bytes.TrimPrefix(src, []byte("\ufeff"))...)})
 		if again == nil {
 			return // a directive comes first
 		}

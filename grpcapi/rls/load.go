@@ -36,7 +36,7 @@ func Load(name string) (*region.Topology, []region.Problem, error) {
 		if len(sources) > 1 {
 			d.Sum = sha256.Sum256(sums)
 		}
-		compiled, mistakes, differences := CompileFiles(d, sources)
+		compiled, mistakes, differences := Compile(d, sources...)
 		invalid.Problems = append(invalid.Problems, mistakes...)
 		warnings = append(warnings, differences...)
 		if compiled == nil {

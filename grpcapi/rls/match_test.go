@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	"github.com/goccy/go-yaml"
 	"pgregory.net/rapid"
 
 	"github.com/regiond/regiond/grpcapi/rls"
@@ -16,70 +17,40 @@ import (
 // spec is a descriptor of a file. The rules of matching are written down here once more, as envoyproxy/ratelimit's README
 // has them, in the slowest way.
 type spec struct {
-	key, value string
-	share      bool
-	limit      *limitSpec
-	below      []*spec
+	Key    string     `yaml:"key"`
+	Value  string     `yaml:"value,omitempty"`
+	Share  bool       `yaml:"share_threshold"`
+	Shadow bool       `yaml:"shadow_mode"`
+	Quota  bool       `yaml:"quota_mode"`
+	Limit  *limitSpec `yaml:"rate_limit,omitempty"`
+	Below  []*spec    `yaml:"descriptors"`
 }
 
 type limitSpec struct {
-	number        int // of the rule in its file, and its requests_per_unit
-	unlimited     bool
-	shadow, quota bool
-	name          string
-	replaces      []string
+	Number    int     `yaml:"requests_per_unit"` // and that of the rule in its file
+	Unit      string  `yaml:"unit,omitempty"`
+	Unlimited bool    `yaml:"unlimited"`
+	Name      string  `yaml:"name"`
+	Replaces  []other `yaml:"replaces"`
+}
+
+type other struct {
+	Name string `yaml:"name"`
 }
 
 func (s *spec) joined() string {
-	if s.value == "" {
-		return s.key
+	if s.Value == "" {
+		return s.Key
 	}
-	return s.key + "_" + s.value
-}
-
-// write appends the descriptor as YAML.
-func (s *spec) write(b *strings.Builder, indent string) {
-	fmt.Fprintf(b, "%s- key: %q\n", indent, s.key)
-	indent += "  "
-	if s.value != "" {
-		fmt.Fprintf(b, "%svalue: %q\n", indent, s.value)
-	}
-	if s.share {
-		fmt.Fprintf(b, "%sshare_threshold: true\n", indent)
-	}
-	if l := s.limit; l != nil {
-		if l.shadow {
-			fmt.Fprintf(b, "%sshadow_mode: true\n", indent)
-		}
-		if l.quota {
-			fmt.Fprintf(b, "%squota_mode: true\n", indent)
-		}
-		fmt.Fprintf(b, "%srate_limit:\n%s  name: %q\n", indent, indent, l.name)
-		if l.unlimited {
-			fmt.Fprintf(b, "%s  unlimited: true\n", indent)
-		} else {
-			fmt.Fprintf(b, "%s  unit: hour\n", indent)
-		}
-		fmt.Fprintf(b, "%s  requests_per_unit: %d\n", indent, l.number)
-		if len(l.replaces) > 0 {
-			fmt.Fprintf(b, "%s  replaces: [{name: %s}]\n", indent, strings.Join(l.replaces, "}, {name: "))
-		}
-	}
-	if len(s.below) > 0 {
-		fmt.Fprintf(b, "%sdescriptors:\n", indent)
-		for _, c := range s.below {
-			c.write(b, indent+"  ")
-		}
-	}
+	return s.Key + "_" + s.Value
 }
 
 func file(level []*spec) string {
-	var b strings.Builder
-	b.WriteString("domain: d\ndescriptors:\n")
-	for _, s := range level {
-		s.write(&b, "  ")
+	text, err := yaml.Marshal(map[string]any{"domain": "d", "descriptors": level})
+	if err != nil {
+		panic(err)
 	}
-	return b.String()
+	return string(text)
 }
 
 // glob reports whether a pattern, in which * stands for any text, is text.
@@ -115,26 +86,26 @@ func pick(level []*spec, key, value string) *spec {
 
 type entry = *common.RateLimitDescriptor_Entry
 
-// find is the limit that applies to a descriptor of a request, and whom it counts it with.
-func find(level []*spec, entries []entry) (l *limitSpec, with string) {
+// find is the descriptor whose limit applies to that of a request, and whom it counts it with.
+func find(level []*spec, entries []entry) (of *spec, with string) {
 	for i, e := range entries {
 		s := pick(level, e.GetKey(), e.GetValue())
 		if s == nil {
 			return nil, ""
 		}
 		wild := strings.Contains(s.joined(), "*")
-		if wild && !s.share || !wild && s.value == "" {
+		if wild && !s.Share || !wild && s.Value == "" {
 			with += fmt.Sprintf("%q=%q ", e.GetKey(), e.GetValue())
 		}
-		if i == len(entries)-1 {
-			l = s.limit
+		if i == len(entries)-1 && s.Limit != nil {
+			of = s
 		}
-		level = s.below
+		level = s.Below
 	}
-	if l == nil {
+	if of == nil {
 		return nil, ""
 	}
-	return l, fmt.Sprint(l.number, ": ", with)
+	return of, fmt.Sprint(of.Limit.Number, ": ", with)
 }
 
 var (
@@ -146,23 +117,24 @@ var (
 // level draws descriptors and what is below them, no two of one name.
 func level(t *rapid.T, depth int, rules *int) (all []*spec) {
 	for range rapid.IntRange(1, 4).Draw(t, "descriptors") {
-		s := &spec{key: keys.Draw(t, "key"), value: values.Draw(t, "value")}
+		s := &spec{Key: keys.Draw(t, "key"), Value: values.Draw(t, "value")}
 		if slices.ContainsFunc(all, func(o *spec) bool { return o.joined() == s.joined() }) {
 			continue
 		}
-		s.share = strings.HasSuffix(s.joined(), "*") && rapid.Bool().Draw(t, "share")
+		s.Share = strings.Contains(s.joined(), "*") && rapid.Bool().Draw(t, "share")
 		if rapid.IntRange(0, 3).Draw(t, "limited") > 0 {
 			*rules++
-			s.limit = &limitSpec{
-				number: *rules, unlimited: rapid.IntRange(0, 5).Draw(t, "unlimited") == 0, shadow: rapid.Bool().Draw(t, "shadow"),
-				quota: rapid.Bool().Draw(t, "quota"), name: rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "name"),
+			s.Shadow, s.Quota = rapid.Bool().Draw(t, "shadow"), rapid.Bool().Draw(t, "quota")
+			s.Limit = &limitSpec{Number: *rules, Unit: "hour", Name: rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "name")}
+			if rapid.IntRange(0, 5).Draw(t, "unlimited") == 0 {
+				s.Limit.Unlimited, s.Limit.Unit = true, ""
 			}
 			if rapid.Bool().Draw(t, "replaces") {
-				s.limit.replaces = []string{"n3", "n4"}
+				s.Limit.Replaces = []other{{"n3"}, {"n4"}}
 			}
 		}
 		if depth > 1 && rapid.Bool().Draw(t, "nested") {
-			s.below = level(t, depth-1, rules)
+			s.Below = level(t, depth-1, rules)
 		}
 		all = append(all, s)
 	}
@@ -170,7 +142,7 @@ func level(t *rapid.T, depth int, rules *int) (all []*spec) {
 }
 
 func compile(t interface{ Fatalf(string, ...any) }, text string, tenant ...string) *rls.Domain {
-	d, mistakes, _ := rls.Compile(&region.Domain{Name: "d", Tenant: tenant}, []byte(text))
+	d, mistakes, _ := rls.Compile(&region.Domain{Name: "d", Tenant: tenant}, rls.Source{Text: []byte(text)})
 	if d == nil {
 		t.Fatalf("%v:\n%s", mistakes, text)
 	}
@@ -208,10 +180,10 @@ func TestMatch(t *testing.T) {
 			switch {
 			case want == nil && got == nil:
 				continue
-			case want == nil || got == nil || got.PerUnit != uint32(want.number):
+			case want == nil || got == nil || got.PerUnit != uint32(want.Limit.Number):
 				t.Fatalf("%v: found %+v, want %+v in\n%s", entries, got, want, text)
-			case got.Unlimited != want.unlimited || got.Shadow != want.shadow || got.Quota != want.quota || got.Name != want.name ||
-				!slices.Equal(got.Replaces, want.replaces):
+			case got.Unlimited != want.Limit.Unlimited || got.Shadow != want.Shadow || got.Quota != want.Quota || got.Name != want.Limit.Name ||
+				!slices.EqualFunc(got.Replaces, want.Limit.Replaces, func(a string, b other) bool { return a == b.Name }):
 				t.Fatalf("%v: %+v is not %+v in\n%s", entries, got, want, text)
 			case got.Unlimited:
 				continue
@@ -258,7 +230,7 @@ func TestWildcards(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := rapid.StringOfN(rapid.RuneFrom([]rune("ab*")), 1, 6, -1).Draw(t, "pattern")
-		d := compile(t, file([]*spec{{key: "k", value: pattern, limit: &limitSpec{number: 1}}}))
+		d := compile(t, file([]*spec{{Key: "k", Value: pattern, Limit: &limitSpec{Number: 1, Unit: "hour"}}}))
 		for range 20 {
 			text := rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 0, 7, -1).Draw(t, "text")
 			got := rls.Match(d, []entry{{Key: "k", Value: text}}) != nil
@@ -278,15 +250,15 @@ func TestCountedTogether(t *testing.T) {
 		one, two *common.RateLimitDescriptor_Entry
 		together bool
 	}{
-		{spec{key: "k"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "w"}, false},
-		{spec{key: "k*"}, &common.RateLimitDescriptor_Entry{Key: "k1", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k2", Value: "v"}, false},
-		{spec{key: "k*", share: true}, &common.RateLimitDescriptor_Entry{Key: "k1", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k2", Value: "w"}, true},
-		{spec{key: "k", value: "v*"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v1"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v2"}, false},
-		{spec{key: "k", value: "v*", share: true}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v1"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v*"}, true},
-		{spec{key: "k", value: "v_w"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v_w"}, &common.RateLimitDescriptor_Entry{Key: "k_v", Value: "w"}, true},
-		{spec{key: "k_v"}, &common.RateLimitDescriptor_Entry{Key: "k_v", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v"}, false},
+		{spec{Key: "k"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "w"}, false},
+		{spec{Key: "k*"}, &common.RateLimitDescriptor_Entry{Key: "k1", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k2", Value: "v"}, false},
+		{spec{Key: "k*", Share: true}, &common.RateLimitDescriptor_Entry{Key: "k1", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k2", Value: "w"}, true},
+		{spec{Key: "k", Value: "v*"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v1"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v2"}, false},
+		{spec{Key: "k", Value: "v*", Share: true}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v1"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v*"}, true},
+		{spec{Key: "k", Value: "v_w"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v_w"}, &common.RateLimitDescriptor_Entry{Key: "k_v", Value: "w"}, true},
+		{spec{Key: "k_v"}, &common.RateLimitDescriptor_Entry{Key: "k_v", Value: "v"}, &common.RateLimitDescriptor_Entry{Key: "k", Value: "v"}, false},
 	} {
-		row.rule.limit = &limitSpec{number: 1}
+		row.rule.Limit = &limitSpec{Number: 1, Unit: "hour"}
 		for _, tenant := range []string{"none", "k"} {
 			d := compile(t, file([]*spec{&row.rule}), tenant)
 			under := [2]string{}
@@ -301,14 +273,5 @@ func TestCountedTogether(t *testing.T) {
 				t.Errorf("tenant %s, rule %+v: %v and %v are counted under %q, want together: %t", tenant, row.rule, row.one, row.two, under, row.together)
 			}
 		}
-	}
-}
-
-// TestNameOfADescriptor: only that of its rate_limit is the limit's.
-func TestNameOfADescriptor(t *testing.T) {
-	t.Parallel()
-	d := compile(t, "name: file\ndomain: d\ndescriptors: [{key: a, name: descriptor, metadata: {x: [1]}, rate_limit: {unit: day, requests_per_unit: 1}}]")
-	if got := d.Rules()[0].Name; got != "" {
-		t.Errorf("the limit is called %q", got)
 	}
 }

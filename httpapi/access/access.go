@@ -139,13 +139,8 @@ func (a *Access) Admin(s Shown) (caller *Token, detail string) {
 // AdminIsOpen reports whether the admin listener admits everyone.
 func (a *Access) AdminIsOpen() bool { return len(a.AdminTokens) == 0 && len(a.AdminClientNames) == 0 }
 
-// AdminToken returns the token of the admin listener with a secret, or in detail why it is not known.
-func (a *Access) AdminToken(secret string) (caller *Token, detail string) {
-	return find(a.AdminTokens, sha256.Sum256([]byte(secret)))
-}
-
-// AdminTokenOf is AdminToken by the hash of the secret.
-func (a *Access) AdminTokenOf(sum [sha256.Size]byte) (caller *Token, detail string) {
+// AdminToken returns the token of the admin listener by the hash of its secret, or in detail why it is not known.
+func (a *Access) AdminToken(sum [sha256.Size]byte) (caller *Token, detail string) {
 	return find(a.AdminTokens, sum)
 }
 

@@ -4,251 +4,189 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// Object is a JSON object that is being written, member by member. Decisions are written by hand:
-// they are every answer.
-type Object []byte
+// Body is an answer about a decision, a problem, or both, with its members in the order of openapi.yaml. What is nil is left out.
+type Body struct {
+	Type   string            `json:"type,omitempty"`
+	Title  string            `json:"title,omitempty"`
+	Status int               `json:"status,omitempty"`
+	Detail string            `json:"detail,omitempty"`
+	Errors []json.RawMessage `json:"errors,omitempty"`
 
-// Room for most texts, in bytes.
-const (
-	Small = 512  // an allowed check with two limits
-	Large = 1024 // a denial
-)
+	Charged *int64 `json:"charged,omitempty"`
+	Over    *bool  `json:"over,omitempty"`
+	*settlement
+	Allowed     *bool        `json:"allowed,omitempty"`
+	Reservation *reservation `json:"reservation,omitempty"`
+	ID          string       `json:"id,omitempty"`
+	Policy      *string      `json:"policy,omitempty"`
 
-// NewObject returns an object without members, and with room for its text.
-func NewObject(room int) Object { return append(make(Object, 0, room), '{') }
+	// The limit that sums up the decision.
+	Name      string `json:"name,omitempty"`
+	Limit     *int64 `json:"limit,omitempty"`
+	Remaining *int64 `json:"remaining,omitempty"`
 
-// End returns the text of an object that is a whole answer.
-func (o Object) End() []byte { return append(o, '}', '\n') }
+	RetryAfterMS *int64    `json:"retry_after_ms,omitempty"`
+	ResetAfterMS *int64    `json:"reset_after_ms,omitempty"`
+	Basis        string    `json:"basis,omitempty"`
+	Mode         string    `json:"mode,omitempty"`
+	Reason       string    `json:"reason,omitempty"`
+	Enforcement  string    `json:"enforcement,omitempty"`
+	Override     *override `json:"override,omitempty"`
+	WouldDeny    bool      `json:"would_deny,omitempty"`
 
-// name begins a member.
-func (o *Object) name(name string) {
-	if (*o)[len(*o)-1] != '{' {
-		*o = append(*o, ',')
-	}
-	*o = append(append(append(*o, '"'), name...), '"', ':')
+	Violated []string           `json:"violated-policies,omitzero"`
+	Limits   []limit            `json:"limits,omitzero"`
+	Explain  *quota.Explanation `json:"explain,omitempty"`
 }
 
-// text appends a string. The ignored error is invalid UTF-8, which becomes U+FFFD.
-func (o *Object) text(name, value string) {
-	o.name(name)
-	*o, _ = jsontext.AppendQuote(*o, value)
+type settlement struct {
+	Released bool  `json:"released"`
+	Overrun  int64 `json:"overrun"`
+	Replayed bool  `json:"replayed"`
+	Pending  bool  `json:"pending"`
 }
 
-// word appends a string that nothing has to be escaped in.
-func (o *Object) word(name, value string) {
-	o.name(name)
-	*o = append(append(append(*o, '"'), value...), '"')
+type reservation struct {
+	ID          string `json:"id"`
+	Amount      int64  `json:"amount"`
+	ExpiresInMS int64  `json:"expires_in_ms"`
+	Clamped     bool   `json:"clamped,omitempty"`
 }
 
-func (o *Object) id(id quota.DecisionID) {
-	o.name("id")
-	*o = append(id.Append(append(*o, '"')), '"')
+// override is which one of the tenant was in force.
+type override struct {
+	Version   string `json:"version"`
+	ExpiresAt string `json:"expires_at,omitempty"`
 }
 
-// Number appends a whole number.
-func (o *Object) Number(name string, n int64) {
-	o.name(name)
-	*o = strconv.AppendInt(*o, n, 10)
+type limit struct {
+	Name      string `json:"name"`
+	Limit     int64  `json:"limit"`
+	WindowMS  int64  `json:"window_ms,omitempty"`
+	Calendar  string `json:"calendar,omitempty"`
+	Ends      string `json:"ends,omitempty"`
+	Remaining int64  `json:"remaining"`
+	Held      *int64 `json:"held,omitempty"`
+	Scope     string `json:"scope"`
+	Ceiling   int64  `json:"ceiling"`
+
+	Used    *int64              `json:"used,omitempty"`
+	EndsAt  string              `json:"ends_at,omitempty"`
+	Regions []quota.RegionUsage `json:"regions,omitzero"`
 }
 
-func (o *Object) boolean(name string, v bool) {
-	o.name(name)
-	*o = strconv.AppendBool(*o, v)
-}
-
-// JSON returns a rare value as a line of JSON, null for what has none.
+// JSON returns a value as a line of JSON, null for what has none.
 func JSON(v any) []byte {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil {
-		return []byte("null\n")
-	}
+	Write(&b, v)
 	return b.Bytes()
 }
 
-// Decision appends an answer in the order of openapi.yaml. A check that was shed lists no limits: none was read.
-func (o *Object) Decision(d *quota.Decision) {
-	o.boolean("allowed", d.Allowed)
-	if d.Reservation != nil {
-		o.reservation(d.Reservation)
+// Write appends what JSON returns.
+func Write(b *bytes.Buffer, v any) {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		b.WriteString("null\n")
 	}
-	o.limits(d, true)
 }
 
-// Report appends the answer to a report that was charged. It was not asked whether it may
+// Decision is an answer that says whether a request may pass. A check that was shed lists no limits: none was read.
+func Decision(d *quota.Decision) *Body {
+	b := describe(d)
+	b.Allowed = &d.Allowed
+	if r := d.Reservation; r != nil {
+		b.Reservation = &reservation{r.ID, r.Amount, r.ExpiresIn.Milliseconds(), r.Clamped}
+	}
+	if d.Reason != quota.ReasonSuspended { // when, nobody knows
+		retry := d.RetryAfter()
+		if d.TurnedAway() {
+			retry = max(retry, time.Second)
+		}
+		b.RetryAfterMS = new(ceil(retry, time.Millisecond))
+	}
+	if !d.Allowed || d.WouldDeny {
+		b.Violated = violated(d)
+	}
+	return b
+}
+
+// Report is the answer to a report that was charged. It was not asked whether it may
 // happen, and a wait for as much again is not known.
-func (o *Object) Report(d *quota.Decision) {
-	o.Number("charged", d.Cost)
-	o.boolean("over", slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Remaining <= 0 }))
-	o.limits(d, false)
+func Report(d *quota.Decision) *Body {
+	b := describe(d)
+	b.Charged, b.Over = &d.Cost, new(slices.ContainsFunc(d.Limits, func(s quota.LimitState) bool { return s.Remaining <= 0 }))
+	return b
 }
 
-// Settled appends the answer to a settle.
-func (o *Object) Settled(d *quota.Decision) {
-	s := d.Settlement
-	o.Number("charged", s.Charged)
-	o.boolean("released", s.Released)
-	o.Number("overrun", s.Overrun)
-	o.boolean("replayed", d.Replayed)
-	o.boolean("pending", s.Pending)
-	o.limits(d, false)
+// Settled is the answer to a settle that was carried out.
+func Settled(d *quota.Decision) *Body {
+	b, s := describe(d), d.Settlement
+	b.Charged, b.settlement = &s.Charged, &settlement{s.Released, s.Overrun, d.Replayed, s.Pending}
+	return b
 }
 
-// reservation appends what is held for a decision.
-func (o *Object) reservation(r *quota.Reservation) {
-	o.name("reservation")
-	*o = append(*o, '{')
-	o.text("id", r.ID)
-	o.Number("amount", r.Amount)
-	o.Number("expires_in_ms", r.ExpiresIn.Milliseconds())
-	if r.Clamped {
-		o.boolean("clamped", true)
+// Refusal is what a gateway's client gets of a decision: its id and the limits that refused.
+func Refusal(d *quota.Decision) *Body { return &Body{ID: d.ID.String(), Violated: violated(d)} }
+
+// violated are the limits that refused, as the header fields name them. The draft calls limits policies.
+func violated(d *quota.Decision) []string {
+	names := []string{}
+	for _, name := range d.Violated() {
+		names = append(names, d.Policy+"."+name)
 	}
-	*o = append(*o, '}')
+	return names
 }
 
-// limits appends the policy and what is left of its limits; asked is set where the
-// decision says whether a request may pass, and not for a report.
-func (o *Object) limits(d *quota.Decision, asked bool) {
-	o.id(d.ID)
-	o.text("policy", d.Policy)
-	o.headline(d, asked)
-	o.word("basis", d.Basis.String())
-	o.word("mode", d.Mode.String())
-	if d.Reason != quota.ReasonNone {
-		o.word("reason", d.Reason.String())
+// describe has the terms of a decision, and what is left of its limits.
+func describe(d *quota.Decision) *Body {
+	b := &Body{
+		ID: d.ID.String(), Policy: &d.Policy, Basis: d.Basis.String(), Mode: d.Mode.String(), Enforcement: d.Enforcement.String(),
+		WouldDeny: d.WouldDeny, Limits: make([]limit, len(d.Limits)), Explain: d.Explanation,
 	}
-	o.word("enforcement", d.Enforcement.String())
-	if v := d.Override; v != nil {
-		o.override(v)
-	}
-	if d.WouldDeny {
-		o.boolean("would_deny", true)
-	}
-	if asked && (!d.Allowed || d.WouldDeny) {
-		o.violated(d)
-	}
-	o.name("limits")
-	*o = append(*o, '[')
-	for i := range d.Limits {
-		s := &d.Limits[i]
-		if i > 0 {
-			*o = append(*o, ',')
-		}
-		*o = append(*o, '{')
-		o.limit(s, d.StoreUS)
-		if d.Usage != nil {
-			o.usage(s, d.StoreUS, d.Usage[i])
-		}
-		*o = append(*o, '}')
-	}
-	*o = append(*o, ']')
-	if d.Explanation != nil {
-		o.name("explain")
-		*o = append(*o, bytes.TrimSpace(JSON(d.Explanation))...)
-	}
-}
-
-// override appends which one of the tenant was in force.
-func (o *Object) override(v *quota.Override) {
-	o.name("override")
-	*o = append(*o, '{')
-	o.word("version", v.Version.String())
-	if v.ExpiresUS > 0 {
-		o.word("expires_at", quota.TimeText(v.ExpiresUS))
-	}
-	*o = append(*o, '}')
-}
-
-// limit appends a limit as it was at a time of the store, 0 where that was not asked.
-func (o *Object) limit(s *quota.LimitState, storeUS int64) {
-	o.text("name", s.Limit.Name)
-	o.Number("limit", s.Limit.Units)
-	switch c := s.Limit.Calendar; {
-	case c == nil:
-		o.Number("window_ms", ceil(s.Limit.Window, time.Millisecond))
-	case storeUS == 0:
-		o.word("calendar", c.Unit.String())
-	default:
-		o.word("calendar", c.Unit.String())
-		o.text("ends", s.EndText(storeUS))
-	}
-	o.Number("remaining", max(0, s.Remaining))
-	if s.Limit.Holds() {
-		o.Number("held", s.Held)
-	}
-	o.word("scope", s.Limit.Scope.String())
-	o.Number("ceiling", s.Ceiling)
-}
-
-// usage appends what is used of a limit, until when, and by which region. storeUS is 0 where the store was not asked.
-func (o *Object) usage(s *quota.LimitState, storeUS int64, regions []quota.RegionUsage) {
-	o.Number("used", max(0, s.Used()-s.Held))
-	if storeUS > 0 {
-		o.word("ends_at", quota.TimeText(storeUS+s.ResetAfter.Microseconds()))
-	}
-	if regions == nil {
-		return
-	}
-	o.name("regions")
-	*o = append(*o, '[')
-	for i, r := range regions {
-		if i > 0 {
-			*o = append(*o, ',')
-		}
-		*o = append(*o, '{')
-		o.text("region", r.Region)
-		o.Number("used", r.Used)
-		o.Number("held", r.Held)
-		*o = append(*o, '}')
-	}
-	*o = append(*o, ']')
-}
-
-// headline appends the limit that sums up the decision, and its waits.
-func (o *Object) headline(d *quota.Decision, asked bool) {
-	var reset time.Duration
+	reset := time.Duration(0)
 	if head := d.Headline(); head >= 0 {
 		s := &d.Limits[head]
-		reset = s.ResetAfter
-		o.text("name", s.Limit.Name)
-		o.Number("limit", s.Limit.Units)
-		o.Number("remaining", max(0, s.Remaining))
+		b.Name, b.Limit, b.Remaining, reset = s.Limit.Name, &s.Limit.Units, new(max(0, s.Remaining)), s.ResetAfter
 	}
-	retry := d.RetryAfter()
-	if d.TurnedAway() {
-		retry = max(retry, time.Second)
+	b.ResetAfterMS = new(ceil(reset, time.Millisecond))
+	if d.Reason != quota.ReasonNone {
+		b.Reason = d.Reason.String()
 	}
-	if asked && d.Reason != quota.ReasonSuspended { // when, nobody knows
-		o.Number("retry_after_ms", ceil(retry, time.Millisecond))
+	if v := d.Override; v != nil {
+		b.Override = &override{v.Version.String(), timeText(v.ExpiresUS)}
 	}
-	o.Number("reset_after_ms", ceil(reset, time.Millisecond))
-}
-
-// Refusal appends what a gateway's client gets of a decision: its id and the limits that refused.
-func (o *Object) Refusal(d *quota.Decision) {
-	o.id(d.ID)
-	o.violated(d)
-}
-
-// violated appends the limits that refused, as the header fields name them. The draft calls limits policies.
-func (o *Object) violated(d *quota.Decision) {
-	o.name("violated-policies")
-	*o = append(*o, '[')
-	for i, name := range d.Violated() {
-		if i > 0 {
-			*o = append(*o, ',')
+	for i := range d.Limits {
+		s, l := &d.Limits[i], &b.Limits[i]
+		*l = limit{Name: s.Limit.Name, Limit: s.Limit.Units, Remaining: max(0, s.Remaining), Scope: s.Limit.Scope.String(), Ceiling: s.Ceiling}
+		if c := s.Limit.Calendar; c == nil {
+			l.WindowMS = ceil(s.Limit.Window, time.Millisecond)
+		} else if l.Calendar = c.Unit.String(); d.StoreUS != 0 {
+			l.Ends = s.EndText(d.StoreUS)
 		}
-		*o, _ = jsontext.AppendQuote(*o, d.Policy+"."+name)
+		if s.Limit.Holds() {
+			l.Held = &s.Held
+		}
+		if d.Usage == nil {
+			continue
+		}
+		l.Used, l.Regions = new(max(0, s.Used()-s.Held)), d.Usage[i]
+		if d.StoreUS != 0 {
+			l.EndsAt = timeText(d.StoreUS + s.ResetAfter.Microseconds())
+		}
 	}
-	*o = append(*o, ']')
+	return b
+}
+
+// timeText is "" for 0.
+func timeText(us int64) string {
+	if us <= 0 {
+		return ""
+	}
+	return quota.TimeText(us)
 }

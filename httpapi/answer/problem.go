@@ -2,6 +2,7 @@ package answer
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -150,7 +151,7 @@ func Denial(d *quota.Decision) Problem {
 const (
 	// MaxBroken bounds the answer, in bytes.
 	MaxBroken = 8 << 10
-	// MaxBrief is what Brief appends at most for a check of a batch, and what surrounds it.
+	// MaxBrief is what Brief takes at most for a check of a batch, with what surrounds it.
 	MaxBrief = 65
 	// maxErrors bounds the errors of one problem, in bytes.
 	maxErrors = 5 << 10
@@ -158,44 +159,31 @@ const (
 	maxPointer, maxDetail = 160, 320
 )
 
-// Problem appends a problem.
-func (o *Object) Problem(p *Problem) {
-	o.text("type", problems[p.Kind].URI)
-	o.text("title", problems[p.Kind].Title)
-	o.Number("status", int64(p.Code()))
-	if p.Detail != "" {
-		o.text("detail", p.Detail)
-	}
-	if len(p.Errs) == 0 {
-		return
-	}
-	o.name("errors")
-	*o = append(*o, '[')
-	start := len(*o)
+// Body is the answer with a problem alone.
+func (p *Problem) Body() *Body { return new(Body).With(p) }
+
+// With adds a problem to an answer.
+func (b *Body) With(p *Problem) *Body {
+	b.Type, b.Title, b.Status, b.Detail = problems[p.Kind].URI, problems[p.Kind].Title, p.Code(), p.Detail
+	size := 0
 	for i, e := range p.Errs {
-		before := len(*o)
-		if i > 0 {
-			*o = append(*o, ',')
-		}
-		if o.fieldError(e.Pointer, e.Detail); i > 0 && len(*o)-start > maxErrors {
-			*o = append((*o)[:before], ',')
-			o.fieldError("", "and more errors")
+		text := errorText(e)
+		if size += len(text) + 1; i > 0 && size > maxErrors {
+			b.Errors = append(b.Errors, errorText(quota.FieldError{Detail: "and more errors"}))
 			break
 		}
+		b.Errors = append(b.Errors, text)
 	}
-	*o = append(*o, ']')
+	return b
 }
 
-// fieldError appends an error. A pointer is a URI fragment (RFC 6901, 6).
-func (o *Object) fieldError(pointer, detail string) {
-	*o = append(*o, '{')
-	o.text("pointer", "#"+(&url.URL{Fragment: quota.ClipTo(pointer, maxPointer)}).EscapedFragment())
-	o.text("detail", quota.ClipTo(detail, maxDetail))
-	*o = append(*o, '}')
+// errorText is an error as it is sent. A pointer is a URI fragment (RFC 6901, 6).
+func errorText(e quota.FieldError) json.RawMessage {
+	return JSON(struct {
+		Pointer string `json:"pointer"`
+		Detail  string `json:"detail"`
+	}{"#" + (&url.URL{Fragment: quota.ClipTo(e.Pointer, maxPointer)}).EscapedFragment(), quota.ClipTo(e.Detail, maxDetail)})
 }
 
-// Brief appends what is left of a problem where there is no room for more.
-func (o *Object) Brief(p *Problem) {
-	o.text("type", problems[p.Kind].URI)
-	o.Number("status", int64(p.Code()))
-}
+// Brief is what is left of a problem where there is no room for more.
+func (p *Problem) Brief() *Body { return &Body{Type: problems[p.Kind].URI, Status: p.Code()} }

@@ -4,49 +4,28 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/regiond/regiond/quota"
 )
 
-// Item is one element of a batch: what it asks for, a Request or a Claim; or what is wrong with it.
-type Item struct {
-	Request quota.Request
-	Claim   quota.Claim
-	Errs    []quota.FieldError
-}
-
-// Checks reads a body of checks, and so on. They return what is wrong with the body; what is wrong with one
-// element is in its item.
-func Checks(body []byte) ([]Item, []quota.FieldError) {
-	b := struct {
-		All elements `json:"checks"`
-	}{elements{what: "checks"}}
-	return batch(body, &b, &b.All, ofRequest(Check))
-}
-
-// Reservations is as Checks.
-func Reservations(body []byte) ([]Item, []quota.FieldError) {
-	b := struct {
-		All elements `json:"reservations"`
-	}{elements{what: "reservations"}}
-	return batch(body, &b, &b.All, ofRequest(Reserve))
-}
-
-// Settlements is as Checks.
-func Settlements(body []byte) ([]Item, []quota.FieldError) {
-	b := struct {
-		All elements `json:"settlements"`
-	}{elements{what: "settlements"}}
-	return batch(body, &b, &b.All, ofClaim(Settle))
-}
-
-// Extensions is as Checks.
-func Extensions(body []byte) ([]Item, []quota.FieldError) {
-	b := struct {
-		All elements `json:"extensions"`
-	}{elements{what: "extensions"}}
-	return batch(body, &b, &b.All, ofClaim(Extend))
+// Batch reads a body whose one member has elements, each of which read reads. It returns what is wrong with the body; what is wrong with
+// one element is in its item.
+func Batch(body []byte, member string, read func(body []byte, base string) Item) ([]Item, []quota.FieldError) {
+	all := elements{what: member}
+	// read finds names that are there twice; here they would take memory.
+	if wrong := decode(body, &all, member, jsontext.AllowDuplicateNames(true)); wrong != nil {
+		return nil, wrong
+	}
+	if all.n == 0 || all.n > MaxBatch {
+		return nil, []quota.FieldError{{Pointer: "/" + member, Detail: fmt.Sprintf("must have 1 to %d %s, has %d", MaxBatch, member, all.n)}}
+	}
+	items := make([]Item, all.n)
+	for i, at := range all.first {
+		items[i] = read(body[at.from:at.to], "/"+member+"/"+strconv.Itoa(i))
+	}
+	return items, nil
 }
 
 // elements are those of a batch, unread.
@@ -54,17 +33,35 @@ type elements struct {
 	what  string // the name of the member that has them
 	first []span // MaxBatch at most
 	n     int
-	sent  bool
 }
 
 type span struct{ from, to int64 } // of a body
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom. What is too much is counted, and takes no memory.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (e *elements) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	if e.sent {
-		return rule(duplicated)
+	token, err := d.ReadToken()
+	if kind := token.Kind(); err == nil && kind != '{' {
+		return rule(noObject(e.what, kind).Detail)
 	}
-	e.sent = true
+	for sent := false; err == nil && d.PeekKind() != '}'; sent = true {
+		switch token, err = d.ReadToken(); {
+		case err != nil:
+		case token.String() != e.what:
+			err = json.ErrUnknownName
+		case sent:
+			err = rule(duplicated)
+		default:
+			err = e.read(d)
+		}
+	}
+	if err == nil {
+		_, err = d.ReadToken()
+	}
+	return err
+}
+
+// read finds the elements. What is too much is counted, and takes no memory.
+func (e *elements) read(d *jsontext.Decoder) error {
 	if err := mustBe(d, '[', "an array of 1 to 100 "+e.what); err != nil {
 		return err
 	}
@@ -83,33 +80,4 @@ func (e *elements) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		_, err = d.ReadToken()
 	}
 	return err
-}
-
-func batch(body []byte, into any, all *elements, read func(body []byte, base string) Item) ([]Item, []quota.FieldError) {
-	// read finds names that are there twice; here they would take memory.
-	if wrong := decode(body, into, all.what, jsontext.AllowDuplicateNames(true)); wrong != nil {
-		return nil, wrong
-	}
-	if all.n == 0 || all.n > MaxBatch {
-		return nil, []quota.FieldError{{Pointer: "/" + all.what, Detail: fmt.Sprintf("must have 1 to %d %s, has %d", MaxBatch, all.what, all.n)}}
-	}
-	items := make([]Item, all.n)
-	for i, at := range all.first {
-		items[i] = read(body[at.from:at.to], "/"+all.what+"/"+strconv.Itoa(i))
-	}
-	return items, nil
-}
-
-func ofRequest(read func([]byte, string) (quota.Request, []quota.FieldError)) func([]byte, string) Item {
-	return func(body []byte, base string) (it Item) {
-		it.Request, it.Errs = read(body, base)
-		return it
-	}
-}
-
-func ofClaim(read func([]byte, string) (quota.Claim, []quota.FieldError)) func([]byte, string) Item {
-	return func(body []byte, base string) (it Item) {
-		it.Claim, it.Errs = read(body, base)
-		return it
-	}
 }

@@ -36,23 +36,25 @@ const (
 	duplicated        = "is duplicated"
 	amountRule        = "must be a whole number between 0 and 1099511627776 in plain digits"
 	ttlRule           = "must be a whole number of milliseconds between 1 and 1099511627776 in plain digits"
+	reservationRule   = "must be the id of a reservation"
 	costRule          = "must be a whole number between 1 and 1099511627776 in plain digits"
 )
 
 // Bodies as they are sent.
 type (
-	check struct {
+	subject struct {
 		Tenant     text       `json:"tenant"`
 		Policy     policy     `json:"policy"`
 		Dimensions dimensions `json:"dimensions"`
-		Cost       cost       `json:"cost"`
+	}
+	check struct {
+		subject
+		Cost cost `json:"cost"`
 	}
 	reserve struct {
-		Tenant     text       `json:"tenant"`
-		Policy     policy     `json:"policy"`
-		Dimensions dimensions `json:"dimensions"`
-		Amount     amount     `json:"amount"`
-		TTL        ttl        `json:"ttl_ms"`
+		subject
+		Amount amount `json:"amount"`
+		TTL    ttl    `json:"ttl_ms"`
 	}
 	settle struct {
 		Reservation text   `json:"reservation"`
@@ -166,67 +168,82 @@ func readNumber(d *jsontext.Decoder, into *int64, parse func(string) (int64, boo
 	return nil
 }
 
+// Item is what a caller asks for, a Request or a Claim; or what is wrong with it.
+type Item struct {
+	Request quota.Request
+	Claim   quota.Claim
+	Errs    []quota.FieldError
+}
+
 // Check reads a check. What is wrong with it has pointers that begin with base.
-func Check(body []byte, base string) (quota.Request, []quota.FieldError) {
+func Check(body []byte, base string) Item {
 	c := check{Cost: 1}
-	if wrong := decode(body, &c, "tenant, policy, dimensions, cost"); wrong != nil {
-		wrong[0].Pointer = base + wrong[0].Pointer
-		return quota.Request{}, wrong
-	}
-	r := quota.Request{Tenant: string(c.Tenant), Policy: string(c.Policy), Cost: int64(c.Cost), Dimensions: quota.Dimensions(c.Dimensions)}
-	_, _ = r.Dimensions.Sort() // the names differ
-	return r, nil
+	return read(body, base, &c, "tenant, policy, dimensions, cost", func(it *Item) (missing, wanted string) {
+		it.Request = c.request(quota.Request{Cost: int64(c.Cost)})
+		return "", ""
+	})
 }
 
 // Reserve reads a reserve, as Check does a check.
-func Reserve(body []byte, base string) (quota.Request, []quota.FieldError) {
+func Reserve(body []byte, base string) Item {
 	v := reserve{Amount: absent}
-	wrong := decode(body, &v, "tenant, policy, dimensions, amount, ttl_ms")
-	if wrong == nil && v.Amount == absent {
-		wrong = []quota.FieldError{{Pointer: "/amount", Detail: amountRule + ", is missing"}}
-	}
-	if wrong != nil {
-		wrong[0].Pointer = base + wrong[0].Pointer
-		return quota.Request{}, wrong
-	}
-	r := quota.Request{
-		Tenant: string(v.Tenant), Policy: string(v.Policy), Dimensions: quota.Dimensions(v.Dimensions),
-		Reserve: true, Cost: int64(v.Amount), TTL: v.TTL.duration(),
-	}
-	_, _ = r.Dimensions.Sort() // the names differ
-	return r, nil
+	return read(body, base, &v, "tenant, policy, dimensions, amount, ttl_ms", func(it *Item) (missing, wanted string) {
+		if v.Amount == absent {
+			return "/amount", amountRule
+		}
+		it.Request = v.request(quota.Request{Reserve: true, Cost: int64(v.Amount), TTL: v.TTL.duration()})
+		return "", ""
+	})
 }
 
 // Settle reads a settle, as Check does a check.
-func Settle(body []byte, base string) (quota.Claim, []quota.FieldError) {
+func Settle(body []byte, base string) Item {
 	v := settle{Actual: absent}
-	wrong := decode(body, &v, "reservation, actual")
-	if wrong == nil && v.Actual == absent {
-		wrong = []quota.FieldError{{Pointer: "/actual", Detail: amountRule + ", is missing"}}
-	}
-	return claim(v.Reservation, quota.Claim{Actual: int64(v.Actual)}, wrong, base)
+	return read(body, base, &v, "reservation, actual", func(it *Item) (missing, wanted string) {
+		it.Claim = quota.Claim{Reservation: string(v.Reservation), Actual: int64(v.Actual)}
+		switch {
+		case v.Actual == absent:
+			return "/actual", amountRule
+		case v.Reservation == "":
+			return "/reservation", reservationRule
+		}
+		return "", ""
+	})
 }
 
 // Extend reads an extend, as Check does a check.
-func Extend(body []byte, base string) (quota.Claim, []quota.FieldError) {
+func Extend(body []byte, base string) Item {
 	var v extend
-	wrong := decode(body, &v, "reservation, ttl_ms")
-	if wrong == nil && v.TTL == 0 {
-		wrong = []quota.FieldError{{Pointer: "/ttl_ms", Detail: ttlRule + ", is missing"}}
-	}
-	return claim(v.Reservation, quota.Claim{TTL: v.TTL.duration()}, wrong, base)
+	return read(body, base, &v, "reservation, ttl_ms", func(it *Item) (missing, wanted string) {
+		it.Claim = quota.Claim{Reservation: string(v.Reservation), TTL: v.TTL.duration()}
+		switch {
+		case v.TTL == 0:
+			return "/ttl_ms", ttlRule
+		case v.Reservation == "":
+			return "/reservation", reservationRule
+		}
+		return "", ""
+	})
 }
 
-func claim(reservation text, c quota.Claim, wrong []quota.FieldError, base string) (quota.Claim, []quota.FieldError) {
-	if wrong == nil && reservation == "" {
-		wrong = []quota.FieldError{{Pointer: "/reservation", Detail: "must be the id of a reservation, is missing"}}
+// read decodes a body, and has take make an item of it, which returns what is missing.
+func read(body []byte, base string, into any, members string, take func(*Item) (missing, wanted string)) (it Item) {
+	if it.Errs = decode(body, into, members); it.Errs == nil {
+		missing, wanted := take(&it)
+		if missing == "" {
+			return it
+		}
+		it.Errs = []quota.FieldError{{Pointer: missing, Detail: wanted + ", is missing"}}
 	}
-	if wrong != nil {
-		wrong[0].Pointer = base + wrong[0].Pointer
-		return quota.Claim{}, wrong
-	}
-	c.Reservation = string(reservation)
-	return c, nil
+	it.Errs[0].Pointer = base + it.Errs[0].Pointer
+	return it
+}
+
+// request adds what a check and a reserve are about.
+func (s *subject) request(r quota.Request) quota.Request {
+	r.Tenant, r.Policy, r.Dimensions = string(s.Tenant), string(s.Policy), quota.Dimensions(s.Dimensions)
+	_, _ = r.Dimensions.Sort() // the names differ
+	return r
 }
 
 // duration is at most as long as a time.Duration holds; policies allow far less.

@@ -33,7 +33,7 @@ func TestRefused(t *testing.T) {
 		`{"checks":[{"cost":{"a":1}}]}`:            "/checks/0/cost: must be a whole number between 1 and 1099511627776 in plain digits, is an object",
 		`{"checks":[{"tenant":"a","tenant":"a"}]}`: "/checks/0/tenant: is duplicated",
 	} {
-		items, errs := input.Checks([]byte(body))
+		items, errs := input.Batch([]byte(body), "checks", input.Check)
 		if len(errs) == 0 {
 			errs = items[0].Errs
 		}
@@ -41,7 +41,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", body, errs, want)
 		}
 	}
-	if _, errs := input.Check([]byte("null\n"), ""); len(errs) != 1 || errs[0].Detail != noCheck {
+	if errs := input.Check([]byte("null\n"), "").Errs; len(errs) != 1 || errs[0].Detail != noCheck {
 		t.Errorf("null: %v", errs)
 	}
 }
@@ -65,11 +65,11 @@ func TestReservationBodies(t *testing.T) {
 		`{"tenant":"a","amount":1,"ttl_ms":0}`:    "/ttl_ms: " + ttl + ", is 0",
 		`{"tenant":"a","amount":1,"cost":1}`:      "/cost: is not a member here; there are: tenant, policy, dimensions, amount, ttl_ms",
 	} {
-		if _, errs := input.Reserve([]byte(body), ""); first(errs) != want {
+		if errs := input.Reserve([]byte(body), "").Errs; first(errs) != want {
 			t.Errorf("reserve %s: %s, want %s", body, first(errs), want)
 		}
 	}
-	r, _ := input.Reserve([]byte(`{"tenant":"a","amount":5,"ttl_ms":1500}`), "")
+	r := input.Reserve([]byte(`{"tenant":"a","amount":5,"ttl_ms":1500}`), "").Request
 	if !r.Reserve || r.Cost != 5 || r.TTL != 1500*time.Millisecond {
 		t.Errorf("reserve: %+v", r)
 	}
@@ -79,7 +79,7 @@ func TestReservationBodies(t *testing.T) {
 		`{"actual":1}`:                   "/reservation: must be the id of a reservation, is missing",
 		`{"reservation":7,"actual":1}`:   "/reservation: must be a string, is a number",
 	} {
-		if _, errs := input.Settle([]byte(body), ""); first(errs) != want {
+		if errs := input.Settle([]byte(body), "").Errs; first(errs) != want {
 			t.Errorf("settle %s: %s, want %s", body, first(errs), want)
 		}
 	}
@@ -87,11 +87,11 @@ func TestReservationBodies(t *testing.T) {
 		`{"reservation":"r","ttl_ms":1}`: "",
 		`{"reservation":"r"}`:            "/ttl_ms: " + ttl + ", is missing",
 	} {
-		if _, errs := input.Extend([]byte(body), ""); first(errs) != want {
+		if errs := input.Extend([]byte(body), "").Errs; first(errs) != want {
 			t.Errorf("extend %s: %s, want %s", body, first(errs), want)
 		}
 	}
-	items, errs := input.Settlements([]byte(`{"settlements":[{"reservation":"r","actual":1},{"reservation":"r"}]}`))
+	items, errs := input.Batch([]byte(`{"settlements":[{"reservation":"r","actual":1},{"reservation":"r"}]}`), "settlements", input.Settle)
 	if len(errs) != 0 || len(items) != 2 || items[0].Claim.Actual != 1 || first(items[1].Errs) != "/settlements/1/actual: "+amount+", is missing" {
 		t.Errorf("settlements: %+v, %v", items, errs)
 	}
@@ -111,14 +111,14 @@ func FuzzDecodeCheck(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := string(body)
-		r, errs := input.Check(body, "")
+		it := input.Check(body, "")
 		if string(body) != before {
 			t.Fatal("the body was changed")
 		}
-		if len(errs) == 0 && len(r.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
-			sameAsPlain(t, body, r)
+		if len(it.Errs) == 0 && len(it.Request.Validate()) == 0 { // a duplicated dimension is the limiter's to refuse
+			sameAsPlain(t, body, it.Request)
 		}
-		if items, wrong := input.Checks(body); len(items) > input.MaxBatch || (len(wrong) == 0) != (len(items) > 0) {
+		if items, wrong := input.Batch(body, "checks", input.Check); len(items) > input.MaxBatch || (len(wrong) == 0) != (len(items) > 0) {
 			t.Fatalf("%d checks, %v", len(items), wrong)
 		}
 	})

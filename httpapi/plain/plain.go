@@ -169,10 +169,9 @@ func (s *Server) refused(ctx *fasthttp.RequestCtx, err error) {
 
 // refuse answers a request that no endpoint sees, and closes its connection.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, status int, detail string) {
-	o := answer.NewObject(answer.Large)
-	o.Problem(&answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail})
+	p := answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail}
 	fields := answer.Fields{{Name: "Cache-Control", Value: "no-store"}, {Name: "Content-Type", Value: "application/problem+json"}}
-	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: o.End()}, time.Now())
+	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: answer.JSON(p.Body())}, time.Now())
 	ctx.SetConnectionClose()
 }
 

@@ -59,7 +59,7 @@ could not begin.`,
 	f.IntVar(&o.MaxInFlight, "max-in-flight", 1000, "checks that may wait at once; what is due beyond is counted, not sent")
 	f.DurationVar(&o.Timeout, "timeout", checkTimeout, "how long to wait for an answer")
 	t.secretFlags(f, "data")
-	format := outputFlag(c)
+	outputFlag(c, &t.format)
 	f.BoolFunc("json", "the same as -o json", func(string) error { return f.Set("output", "json") })
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(o.Targets) == 0 {
@@ -69,12 +69,12 @@ could not begin.`,
 		if err := o.Validate(); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
-		return bench(c.Context(), o, t, *format, c.OutOrStdout(), c.ErrOrStderr())
+		return bench(c.Context(), o, t, c.OutOrStdout(), c.ErrOrStderr())
 	}
 	return c
 }
 
-func bench(ctx context.Context, o *load.Options, t *target, format string, stdout, stderr io.Writer) (err error) {
+func bench(ctx context.Context, o *load.Options, t *target, stdout, stderr io.Writer) (err error) {
 	if o.Token, o.TLS, err = t.secrets(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func bench(ctx context.Context, o *load.Options, t *target, format string, stdou
 	if err != nil {
 		return err
 	}
-	if format == "json" {
+	if t.format == "json" {
 		err = writeJSON(stdout, r)
 	} else {
 		r.Print(stdout)

@@ -20,7 +20,6 @@ const checkTimeout = 2 * time.Second
 
 // Check is the command `check`.
 func Check() *cobra.Command {
-	var t target
 	c := &cobra.Command{
 		Use:   "check TENANT",
 		Short: "Ask a running regiond once",
@@ -36,10 +35,9 @@ Exit code 0 allowed, 1 denied, 2 no decision.`,
 	dims := dimensionFlag(f)
 	cost := f.String("cost", "1", "`units` to spend")
 	policy := policyFlag(c, "`policy` to ask, instead of the tenant's own")
-	t.flags(f, defaultData, "data")
-	f.StringVar(&t.idempotencyKey, "idempotency-key", "", "makes a repeated call free for a minute")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, words []string) error {
+	key := f.String("idempotency-key", "", "makes a repeated call free for a minute")
+	return calls(c, "data", func(c *cobra.Command, t *target, words []string) error {
+		t.idempotencyKey = *key
 		body, err := json.Marshal(struct {
 			Tenant     string            `json:"tenant"`
 			Cost       json.Number       `json:"cost"`
@@ -53,19 +51,18 @@ Exit code 0 allowed, 1 denied, 2 no decision.`,
 		if err != nil {
 			return err
 		}
-		if *format == "json" {
+		if t.format == "json" {
 			fmt.Fprintln(c.OutOrStdout(), string(text))
 		}
 		a, exit, err := readAnswer(code, text)
-		if err == nil && *format != "json" {
+		if err == nil && t.format != "json" {
 			printAnswer(&a, c.OutOrStdout(), c.ErrOrStderr())
 		}
 		if exit == ExitOK {
 			return nil
 		}
 		return Exit{exit, err}
-	}
-	return c
+	})
 }
 
 // dimensionFlag is -d, and what it collects.

@@ -125,17 +125,16 @@ func oneTenant(_ *cobra.Command, words []string) error {
 }
 
 // outputFlag defines -o, text for a person or JSON for a script.
-func outputFlag(c *cobra.Command) *string {
-	format := "text"
+func outputFlag(c *cobra.Command, format *string) {
+	*format = "text"
 	c.Flags().FuncP("output", "o", "`format`: text or json (default text)", func(v string) error {
 		if v != "text" && v != "json" {
 			return errors.New("is text or json")
 		}
-		format = v
+		*format = v
 		return nil
 	})
 	Complete(c, "output", "text", "json")
-	return &format
 }
 
 // Complete has a shell complete a flag by words.

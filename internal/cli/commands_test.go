@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -39,26 +40,39 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateWas: what a reload from another file starts anew is a warning, another zone or anchor too; a file that cannot be read is not.
+// TestValidateWas: what a reload from another file starts anew is a warning, of a policy that was renamed, or of another zone or anchor
+// too; a file that cannot be read is not.
 func TestValidateWas(t *testing.T) {
 	dir := t.TempDir()
-	at := func(name, calendar string) string {
+	at := func(name, policy, calendar string) string {
 		file := filepath.Join(dir, name)
-		text := "regions: [{name: a, http: 127.0.0.1:1}]\npolicies: [{name: p, limits: [{name: monthly, units: 5, calendar: month" + calendar + "}]}]\ntenants: {default: {policy: p}}\n"
+		text := "regions: [{name: a, http: 127.0.0.1:1}]\npolicies: [{name: " + policy + ", limits: [{name: monthly, units: 5, calendar: month" + calendar +
+			"}]}]\ntenants: {default: {policy: " + policy + "}}\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
-	now := at("now.yaml", "")
+	now := at("now.yaml", "p", "")
 	for name, row := range map[string]struct {
-		calendar string
-		warned   bool
-	}{"same": {"", false}, "zone": {", timezone: Europe/Berlin", true}, "anchor": {", anchor: 15", true}} {
-		got := invoke(t, "validate", "--was", at("was.yaml", row.calendar), now)
-		if got.code != 0 || strings.Contains(got.stdout, "these limits start anew") != row.warned || strings.Contains(got.stdout, ": p.monthly") != row.warned {
+		policy, calendar string
+		warned           bool
+	}{"same": {"p", "", false}, "zone": {"p", ", timezone: Europe/Berlin", true}, "anchor": {"p", ", anchor: 15", true}, "renamed": {"former", "", true}} {
+		got := invoke(t, "validate", "--was", at("was.yaml", row.policy, row.calendar), now)
+		if got.code != 0 || strings.Contains(got.stdout, "these limits start anew, ") != row.warned || strings.Contains(got.stdout, ": p.monthly") != row.warned {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+	moved := filepath.Join(dir, "moved.yaml")
+	text, err := os.ReadFile(now)
+	if err == nil {
+		err = os.WriteFile(moved, bytes.Replace(text, []byte("name: a"), []byte("name: b"), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := invoke(t, "validate", "--was", now, moved); got.code != 2 || !strings.Contains(got.stderr, "set revision: 1 in the file of every region") {
+		t.Errorf("other regions under the same revision: %+v", got)
 	}
 	if got := invoke(t, "validate", "--was", filepath.Join(dir, "absent"), now); got.code == 0 || !strings.Contains(got.stderr, "--was: ") {
 		t.Errorf("an absent file: %+v", got)

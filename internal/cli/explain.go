@@ -13,7 +13,6 @@ import (
 
 // Explain is the command `explain`.
 func Explain() *cobra.Command {
-	var t target
 	c := &cobra.Command{
 		Use:   "explain TENANT",
 		Short: "What a check would get now, and why",
@@ -27,9 +26,7 @@ func Explain() *cobra.Command {
 	dims := dimensionFlag(f)
 	cost := f.Int64("cost", 1, "`units` that the check would spend")
 	policy := policyFlag(c, "`policy` to ask, instead of the tenant's own")
-	t.flags(f, defaultData, "data")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, words []string) error {
+	return calls(c, "data", func(c *cobra.Command, t *target, words []string) error {
 		if words[0] == "" {
 			return errors.New("the tenant is empty")
 		}
@@ -46,12 +43,11 @@ func Explain() *cobra.Command {
 			} `json:"explain"`
 		}
 		path := "/v1/explain/" + url.PathEscape(words[0]) + "?" + query.Encode()
-		return t.show(c, path, *format, &v, func() bool { return len(v.Explain.Sentences) > 0 }, func(w io.Writer) {
+		return t.show(c, path, &v, func() bool { return len(v.Explain.Sentences) > 0 }, func(w io.Writer) {
 			plain := strings.NewReplacer("−", "-", "÷", "/")
 			for _, line := range v.Explain.Sentences {
 				fmt.Fprintln(w, printable(plain.Replace(line)))
 			}
 		})
-	}
-	return c
+	})
 }

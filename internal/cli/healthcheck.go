@@ -21,7 +21,7 @@ Exit code 0 ready, 1 not ready or nobody there.`,
   regiond healthcheck --addr https://127.0.0.1:9090 --ca-file ca.pem`,
 		Args: NoArgs,
 	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
+	t.flags(c.Flags(), "admin")
 	c.Flags().DurationVar(&t.timeout, "timeout", checkTimeout, "how long to wait")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		code, body, err := t.exchange(c.Context(), http.MethodGet, "/readyz", nil)

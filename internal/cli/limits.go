@@ -88,7 +88,6 @@ region's Redis and is in force in a second, in all regions that are reached.`,
 func overridePath(tenant string) string { return "/v1/overrides/" + url.PathEscape(tenant) }
 
 func limitsSet() *cobra.Command {
-	var t target
 	c := &cobra.Command{
 		Use:   "set TENANT [LIMIT=UNITS ...]",
 		Short: "Set the override of a tenant, in place of one that there is",
@@ -109,10 +108,8 @@ by; 0 units suspend it, and the tenant gets 429 without a time to retry.`,
 	enforcement := f.String("enforcement", "", "`word` in place of the policy's: enforce or observe")
 	lasts := f.Duration("for", 0, "`duration` after which it ends (default: never)")
 	reason := f.String("reason", "", "`text` for who reads it later, a line of at most 256 bytes")
-	t.flags(f, defaultAdmin, "admin")
-	format := outputFlag(c)
 	Complete(c, "enforcement", "enforce", "observe")
-	c.RunE = func(c *cobra.Command, words []string) error {
+	return calls(c, "admin", func(c *cobra.Command, t *target, words []string) error {
 		send := map[string]any{}
 		limits := map[string]int64{}
 		for _, word := range words[1:] {
@@ -141,55 +138,40 @@ by; 0 units suspend it, and the tenant gets 429 without a time to retry.`,
 		if err != nil {
 			return fmt.Errorf("encode the override: %w", err)
 		}
-		return t.edit(c, http.MethodPut, words[0], body, *format)
-	}
-	return c
+		return t.edit(c, http.MethodPut, words[0], body)
+	})
 }
 
 func limitsUnset() *cobra.Command {
-	var t target
-	c := &cobra.Command{
+	return calls(&cobra.Command{
 		Use: "unset TENANT", Short: "End the override of a tenant", Args: oneTenant, ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Ends the override of a tenant: from now on it has what topology.yaml says.", Example: "  regiond limits unset acme",
-	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, words []string) error {
-		return t.edit(c, http.MethodDelete, words[0], nil, *format)
-	}
-	return c
+	}, "admin", func(c *cobra.Command, t *target, words []string) error {
+		return t.edit(c, http.MethodDelete, words[0], nil)
+	})
 }
 
 // edit has the listener edit an override, and prints in which regions it is in force.
-func (t *target) edit(c *cobra.Command, method, tenant string, send []byte, format string) error {
+func (t *target) edit(c *cobra.Command, method, tenant string, send []byte) error {
 	var v overrideAnswer
-	return t.ask(c, method, overridePath(tenant), send, format, &v, func() bool { return len(v.Regions) > 0 }, v.printEdit)
+	return t.ask(c, method, overridePath(tenant), send, &v, func() bool { return len(v.Regions) > 0 }, v.printEdit)
 }
 
 func limitsGet() *cobra.Command {
-	var t target
-	c := &cobra.Command{
+	return calls(&cobra.Command{
 		Use: "get TENANT", Short: "Show the override of a tenant", Args: oneTenant, ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Shows the override of a tenant: what it changes, who set it, when and why.", Example: "  regiond limits get acme -o json",
-	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, words []string) error {
+	}, "admin", func(c *cobra.Command, t *target, words []string) error {
 		var v overrideAnswer
-		return t.show(c, overridePath(words[0]), *format, &v, func() bool { return v.Version != "" }, v.print)
-	}
-	return c
+		return t.show(c, overridePath(words[0]), &v, func() bool { return v.Version != "" }, v.print)
+	})
 }
 
 func limitsList() *cobra.Command {
-	var t target
-	c := &cobra.Command{
+	return calls(&cobra.Command{
 		Use: "list", Short: "List the overrides of all tenants", Args: NoArgs,
 		Long: "Lists the overrides that are in force, in no order that matters. As JSON it prints one a line.", Example: "  regiond limits list",
-	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	}, "admin", func(c *cobra.Command, t *target, _ []string) error {
 		for query := (url.Values{"limit": {"1000"}}); ; {
 			var v struct {
 				Overrides []json.RawMessage `json:"overrides"`
@@ -199,7 +181,7 @@ func limitsList() *cobra.Command {
 				return err
 			}
 			for _, line := range v.Overrides {
-				if *format == "json" {
+				if t.format == "json" {
 					fmt.Fprintln(c.OutOrStdout(), string(line))
 					continue
 				}
@@ -218,6 +200,5 @@ func limitsList() *cobra.Command {
 			}
 			query.Set("cursor", v.Next)
 		}
-	}
-	return c
+	})
 }

@@ -18,8 +18,7 @@ import (
 
 // Regions is the command `regions`.
 func Regions() *cobra.Command {
-	var t target
-	c := &cobra.Command{
+	c := calls(&cobra.Command{
 		Use:   "regions",
 		Short: "What a running regiond sees of the others",
 		Long: `Shows what a running regiond sees of the other regions.
@@ -27,20 +26,17 @@ Exit code 0 in mode global, 1 in any other mode, 2 when it could not be asked.`,
 		Example: `  regiond regions
   regiond regions -o json --addr http://eu-1:9090 --token-file token`,
 		Args: NoArgs,
-	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
-	format := outputFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	}, "admin", func(c *cobra.Command, t *target, _ []string) error {
 		var v status.Report
 		known := func() bool { return v.Mode.Mode != "" }
-		if err := t.show(c, "/v1/regions", *format, &v, known, func(w io.Writer) { v.Print(w, time.Now()) }); err != nil {
+		if err := t.show(c, "/v1/regions", &v, known, func(w io.Writer) { v.Print(w, time.Now()) }); err != nil {
 			return err
 		}
 		if v.Mode.Mode != quota.ModeGlobal.String() {
 			return Exit{Code: ExitFailed}
 		}
 		return nil
-	}
+	})
 	c.AddCommand(reopen())
 	return c
 }
@@ -57,7 +53,7 @@ Exit code 0 done, 1 not confirmed, 2 when there is nothing to reopen, or it coul
 		Example: `  regiond regions reopen eu-west --addr http://eu-1:9090 --token-file token`,
 		Args:    cobra.ExactArgs(1),
 	}
-	t.flags(c.Flags(), defaultAdmin, "admin")
+	t.flags(c.Flags(), "admin")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var v status.Report

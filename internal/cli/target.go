@@ -35,14 +35,25 @@ type target struct {
 	files     tlsFiles
 	noProxy   bool
 	timeout   time.Duration // of a call
+	format    string        // of what is printed: text or json
 
 	idempotencyKey string // of all that is sent; "" for none
 }
 
 // flags defines those that every command has that calls one listener.
-func (t *target) flags(f *pflag.FlagSet, addr, listener string) {
+func (t *target) flags(f *pflag.FlagSet, listener string) {
+	addr := map[string]string{"data": defaultData, "admin": defaultAdmin}[listener]
 	f.StringVar(&t.addr, "addr", addr, "`URL` of regiond's "+listener+" listener; https:// where it has a certificate")
 	t.secretFlags(f, listener)
+}
+
+// calls makes of c a command that calls one listener: it has the flags for that, and one for the format of what it prints.
+func calls(c *cobra.Command, listener string, run func(c *cobra.Command, t *target, words []string) error) *cobra.Command {
+	t := &target{}
+	t.flags(c.Flags(), listener)
+	outputFlag(c, &t.format)
+	c.RunE = func(c *cobra.Command, words []string) error { return run(c, t, words) }
+	return c
 }
 
 // secretFlags are those of flags without the address.
@@ -145,20 +156,18 @@ func (t *target) fetch(ctx context.Context, method, path string, send []byte, v 
 	return body, nil
 }
 
-// show asks the listener for JSON, into v, and prints it as it came, or for a person by words.
-func (t *target) show(c *cobra.Command, path, format string, v any, known func() bool, words func(w io.Writer)) error {
-	return t.ask(c, http.MethodGet, path, nil, format, v, known, words)
+// show gets JSON from the listener, into v, and prints it as it came with format json, else by words.
+func (t *target) show(c *cobra.Command, path string, v any, known func() bool, words func(w io.Writer)) error {
+	return t.ask(c, http.MethodGet, path, nil, v, known, words)
 }
 
-// ask is fetch, and prints the answer as it came with format json, else by words.
-func (t *target) ask(
-	c *cobra.Command, method, path string, send []byte, format string, v any, known func() bool, words func(w io.Writer),
-) error {
+// ask is show with another method, and JSON to send.
+func (t *target) ask(c *cobra.Command, method, path string, send []byte, v any, known func() bool, words func(w io.Writer)) error {
 	body, err := t.fetch(c.Context(), method, path, send, v, known)
 	switch {
 	case err != nil:
 		return err
-	case format == "json":
+	case t.format == "json":
 		fmt.Fprintln(c.OutOrStdout(), string(body))
 	default:
 		words(c.OutOrStdout())

@@ -19,15 +19,9 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// topOptions are the flags of `top`.
-type topOptions struct {
-	target
-	query quota.TopQuery
-}
-
 // Top is the command `top`.
 func Top() *cobra.Command {
-	o := &topOptions{query: quota.TopQuery{Window: quota.TopWindows[0]}}
+	q := quota.TopQuery{Window: quota.TopWindows[0]}
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Who was denied or used most",
@@ -40,44 +34,41 @@ shows it live.`,
 		Args: NoArgs,
 	}
 	f := c.Flags()
-	o.flags(f, defaultAdmin, "admin")
-	f.TextVar(&o.query.By, "by", quota.TopDenied, "what to `rank` by: denied or used units")
-	f.TextVar(&o.query.Scope, "scope", quota.ScopeRegion, "`scope`: region alone, or global, what all regions counted")
+	f.TextVar(&q.By, "by", quota.TopDenied, "what to `rank` by: denied or used units")
+	f.TextVar(&q.Scope, "scope", quota.ScopeRegion, "`scope`: region alone, or global, what all regions counted")
 	policy := policyFlag(c, "only the rows of this `policy`")
-	f.DurationVar(&o.query.Window, "window", o.query.Window, "`duration`, 1m or 1h")
-	f.IntVar(&o.query.Rows, "limit", 20, "`rows` at most")
+	f.DurationVar(&q.Window, "window", q.Window, "`duration`, 1m or 1h")
+	f.IntVar(&q.Rows, "limit", 20, "`rows` at most")
 	watch := f.Bool("watch", false, "print again until an interrupt")
 	every := f.Duration("every", time.Second, "how often --watch prints, at least 100ms")
-	format := outputFlag(c)
 	Complete(c, "by", "denied", "used")
 	Complete(c, "scope", "region", "global")
 	Complete(c, "window", "1m", "1h")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		o.query.Policy = *policy
+	return calls(c, "admin", func(c *cobra.Command, t *target, _ []string) error {
+		q.Policy = *policy
 		switch {
-		case !slices.Contains(quota.TopWindows[:], o.query.Window):
-			return fmt.Errorf("--window is 1m or 1h, not %v", o.query.Window)
-		case o.query.Rows < 1 || o.query.Rows > quota.MaxTopRows:
-			return fmt.Errorf("--limit is 1 to %d, not %d", quota.MaxTopRows, o.query.Rows)
+		case !slices.Contains(quota.TopWindows[:], q.Window):
+			return fmt.Errorf("--window is 1m or 1h, not %v", q.Window)
+		case q.Rows < 1 || q.Rows > quota.MaxTopRows:
+			return fmt.Errorf("--limit is 1 to %d, not %d", quota.MaxTopRows, q.Rows)
 		case *every < 100*time.Millisecond:
 			return errors.New("--every is at least 100ms")
 		case *watch:
-			return o.watch(c, *every, *format)
+			return t.watchTop(c, &q, *every)
 		}
-		return o.print(c, *format)
-	}
-	return c
+		return t.printTop(c, &q)
+	})
 }
 
-// watch prints again and again until an interrupt. When regiond is away it says so and goes on asking.
-func (o *topOptions) watch(c *cobra.Command, every time.Duration, format string) error {
+// watchTop prints again and again until an interrupt. When regiond is away it says so and goes on asking.
+func (t *target) watchTop(c *cobra.Command, q *quota.TopQuery, every time.Duration) error {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	c.SetContext(ctx)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if err := o.print(c, format); err != nil && ctx.Err() == nil {
+		if err := t.printTop(c, q); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(c.ErrOrStderr(), "regiond top: "+err.Error())
 		}
 		select {
@@ -85,23 +76,23 @@ func (o *topOptions) watch(c *cobra.Command, every time.Duration, format string)
 			return nil
 		case <-ticker.C:
 		}
-		if format == "text" {
+		if t.format == "text" {
 			fmt.Fprintln(c.OutOrStdout())
 		}
 	}
 }
 
-// print asks regiond once.
-func (o *topOptions) print(c *cobra.Command, format string) error {
+// printTop asks regiond once.
+func (t *target) printTop(c *cobra.Command, q *quota.TopQuery) error {
 	query := url.Values{
-		"by": {o.query.By.String()}, "scope": {o.query.Scope.String()},
-		"window": {o.query.Window.String()}, "limit": {strconv.Itoa(o.query.Rows)},
+		"by": {q.By.String()}, "scope": {q.Scope.String()},
+		"window": {q.Window.String()}, "limit": {strconv.Itoa(q.Rows)},
 	}
-	if o.query.Policy != "" {
-		query.Set("policy", o.query.Policy)
+	if q.Policy != "" {
+		query.Set("policy", q.Policy)
 	}
 	var v quota.TopReport
-	return o.show(c, "/v1/top?"+query.Encode(), format, &v, func() bool { return v.WindowMS != 0 }, func(w io.Writer) {
+	return t.show(c, "/v1/top?"+query.Encode(), &v, func() bool { return v.WindowMS != 0 }, func(w io.Writer) {
 		fmt.Fprintln(w, topSummary(&v))
 		for _, line := range slices.Concat(topLines(v.Rows, v.Total), topNotes(&v)) {
 			fmt.Fprintln(w, line)

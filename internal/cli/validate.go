@@ -12,6 +12,7 @@ import (
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
 )
 
 // Validate is the command `validate`. check returns what serve would find wrong with the files
@@ -35,12 +36,13 @@ Exit code 0 valid, 2 not.`,
 		},
 	}
 	name := c.Flags().String("region", "", "check as `NAME`'s own host and user: files that are missing here are mistakes")
-	was := c.Flags().String("was", "", "warn of limits that a reload from `FILE` starts anew")
-	format := outputFlag(c)
+	was := c.Flags().String("was", "", "warn of limits and tenants that a reload from `FILE` starts anew; refuse what it refuses")
+	var format string
+	outputFlag(c, &format)
 	file := func(words []string) string { return append(words, defaultFile)[0] }
 	CompleteRegions(c, "region", file)
 	c.RunE = func(c *cobra.Command, words []string) error {
-		return validate(check, file(words), *was, *name, *format, c.OutOrStdout(), c.ErrOrStderr())
+		return validate(check, file(words), *was, *name, format, c.OutOrStdout(), c.ErrOrStderr())
 	}
 	return c
 }
@@ -53,13 +55,14 @@ func validate(check func(*region.Topology, string) []error, file, was, name, for
 		warnings = append(warnings, absent...)
 	}
 	if err == nil && was != "" {
-		before, _, err := rls.Load(was)
-		if err != nil {
-			return fmt.Errorf("--was: %w", err)
+		before, _, wrong := rls.Load(was)
+		if wrong != nil {
+			return fmt.Errorf("--was: %w", wrong)
 		}
-		if anew := region.StartAnew(before, top); len(anew) > 0 {
-			warnings = append(warnings, region.Problem{Detail: region.WhyAnew + ": " + strings.Join(anew, ", ")})
+		if refused := state.Refusal(before, top); refused != nil {
+			err = &region.Invalid{File: file, Problems: []region.Problem{{Detail: "a reload from " + was + " is refused: " + refused.Error()}}}
 		}
+		warnings = append(warnings, region.StartAnew(before, top)...)
 	}
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {

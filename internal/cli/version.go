@@ -54,9 +54,10 @@ func (b Build) Command() *cobra.Command {
 		Example: "  regiond version -o json",
 		Args:    cobra.ArbitraryArgs,
 	}
-	format := outputFlag(c)
+	var format string
+	outputFlag(c, &format)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if *format == "json" {
+		if format == "json" {
 			return writeJSON(c.OutOrStdout(), map[string]string{
 				"version": b.Version, "commit": b.Commit, "date": b.Date, "go": runtime.Version(), "platform": platform,
 			})

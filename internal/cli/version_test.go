@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"runtime"
-	"strings"
 	"testing"
 )
 
@@ -47,19 +46,5 @@ func TestVersion(t *testing.T) {
 	linked := Build{Version: "v1.2.0", Commit: "abc", Date: "2026-11-28T07:00:00Z"}
 	if b := ReadBuild(linked); b != linked {
 		t.Errorf("%+v, want %+v", b, linked)
-	}
-}
-
-// TestMistakes: a mistake costs a line and exit code 2, and nothing is asked. cmd/regiond has them word for word.
-func TestMistakes(t *testing.T) {
-	for _, line := range []string{
-		"version -x", "version -ab", "version -o yaml", "regions now", "validate a b", "validate --region nowhere testdata/valid.yaml",
-		"check acme -d user", "check acme -d user=a -d user=b", "check acme --cost five", "check acme --addr http://[::1",
-		"healthcheck --addr http://[::1", "top --window 5m", "top --limit 0", "top --every 1ms", "bench now", "bench --rate 0",
-	} {
-		got := invoke(t, strings.Fields(line)...)
-		if got.code != ExitUsage || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%s: %+v", line, got)
-		}
 	}
 }

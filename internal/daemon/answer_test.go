@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dunglas/httpsfv"
-
 	"github.com/regiond/regiond/internal/load"
 )
 
@@ -26,10 +24,7 @@ type answer struct {
 }
 
 // decision is an answer's body.
-type decision struct {
-	load.Answer
-	Status int `json:"status"` // of a problem document
-}
+type decision struct{ load.Answer }
 
 // try sends one request; fields are header lines "Name: value".
 func (c client) try(ctx context.Context, method, path, body string, fields ...string) (answer, error) {
@@ -99,40 +94,6 @@ func (a answer) decision(t *testing.T) decision {
 // rests says what the answer rests on, in one word for a table.
 func (d decision) rests() string { return d.Basis + "/" + d.Mode }
 
-// problem returns the decision of a refusal, which is a problem document too.
-func (a answer) problem(t *testing.T) decision {
-	t.Helper()
-	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
-		t.Errorf("Content-Type of %d is %q, want application/problem+json\n%s", a.status, ct, a.body)
-	}
-	d := a.decision(t)
-	if d.Status != a.status || d.Type == "" || d.Title == "" || d.Detail == "" {
-		t.Errorf("the problem document of %d lacks something: %s", a.status, a.body)
-	}
-	return d
-}
-
-// param reads an integer parameter of the item `"name";…` in a header field that
-// is a list of RFC 9651.
-func (a answer) param(t *testing.T, field, name, param string) int64 {
-	t.Helper()
-	list, err := httpsfv.UnmarshalList(a.header.Values(field))
-	if err != nil {
-		t.Fatalf("%s: %q: %v", field, a.header.Values(field), err)
-	}
-	for _, member := range list {
-		item, ok := member.(httpsfv.Item)
-		if !ok || item.Value != name {
-			continue
-		}
-		if v, _ := item.Params.Get(param); v != nil {
-			return v.(int64)
-		}
-	}
-	t.Fatalf("%s: %q has no %q with %s", field, a.header.Values(field), name, param)
-	return 0
-}
-
 // scrape is what /metrics said: type of each family, value of each series.
 type scrape struct {
 	text   string
@@ -173,4 +134,14 @@ func (c client) scrape(t *testing.T) scrape {
 		s.series[m[1]+m[2]] = value
 	}
 	return s
+}
+
+// sum adds up all series of a metric.
+func (s scrape) sum(name string) (sum float64) {
+	for series, value := range s.series {
+		if of, _, _ := strings.Cut(series, "{"); of == name {
+			sum += value
+		}
+	}
+	return sum
 }

@@ -3,13 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/regiond/regiond/internal/base/instruments"
 	"github.com/regiond/regiond/internal/status"
@@ -19,38 +16,28 @@ import (
 	"github.com/regiond/regiond/region/view"
 )
 
-// closedLabels are those of regiond.bound.closed.time.
-type closedLabels struct {
-	policy, limit string
-	reason        quota.Reason
-}
-
-func (l closedLabels) set() attribute.Set {
-	return attribute.NewSet(attribute.String("policy", l.policy), attribute.String("limit", l.limit), attribute.String("reason", l.reason.String()))
-}
-
 // boundWatch notes once a second which bounds leave nothing of the region's own share.
 type boundWatch struct {
 	d      *Daemon
-	total  *instruments.CounterOf[closedLabels]
+	total  *instruments.Counter
 	last   time.Duration
 	closed []string // the limits at the last look
 }
 
 func newBoundWatch(d *Daemon) (*boundWatch, error) {
 	i := instruments.On(d.telemetry.Meter("regiond"))
-	w := &boundWatch{d: d, total: instruments.Of(i, "regiond.bound.closed.time", "s",
-		"For how long nothing of the region's own share was left under the bound of a limit, whatever was used, by reason.", closedLabels.set)}
+	w := &boundWatch{d: d, total: i.CounterBy("regiond.bound.closed.time", "s",
+		"For how long nothing of the region's own share was left under the bound of a limit, whatever was used, by reason.", "policy")}
 	i.Gauge("regiond.bound.closed", "s",
 		"How long nothing of the region's own share is left yet under the bound of a limit; 0: it is there, or the end is not known.", func(observe instruments.Observe) {
 			closed := d.closedBounds()
-			for p, l := range bounded(d.config.Load().topology) {
-				at := slices.IndexFunc(closed, func(b status.Bound) bool { return b.Policy == p.Name && b.Name == l.Name })
+			for _, l := range bounded(d.config.Load().topology) {
+				at := slices.IndexFunc(closed, func(b status.Bound) bool { return b.Policy == l.policy && b.Name == l.Name })
 				left := 0.0
 				if at >= 0 {
 					left = float64(closed[at].LeftMS) / 1000
 				}
-				observe(left, "policy", p.Name, "limit", l.Name)
+				observe(left, "policy", l.policy, "limit", l.Name)
 			}
 		})
 	return w, i.Err()
@@ -58,13 +45,12 @@ func newBoundWatch(d *Daemon) (*boundWatch, error) {
 
 // run looks until ctx ends.
 func (w *boundWatch) run(ctx context.Context) error {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
+	tick := time.Tick(time.Second)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-tick:
 			w.look(w.d.clock.Now(), w.d.closedBounds())
 		}
 	}
@@ -72,16 +58,19 @@ func (w *boundWatch) run(ctx context.Context) error {
 
 func (w *boundWatch) look(now time.Duration, closed []status.Bound) {
 	var names, begun []string
+	var longest *status.Bound // of those
 	for i := range closed {
 		b := &closed[i]
-		w.total.Add(closedLabels{b.Policy, b.Name, b.Reason}, int64((now-w.last+time.Second/2)/time.Second))
+		w.total.Add(int64((now-w.last+time.Second/2)/time.Second), "policy", b.Policy, "limit", b.Name, "reason", b.Reason.String())
 		name := b.Policy + "." + b.Name
 		if names = append(names, name); !slices.Contains(w.closed, name) {
 			begun = append(begun, name)
+			if longest == nil || b.LeftMS > longest.LeftMS {
+				longest = b
+			}
 		}
 	}
-	if len(begun) > 0 { // by one loss, or at one start
-		b := &closed[slices.Index(names, begun[0])]
+	if b := longest; b != nil { // by one loss, or at one start
 		attrs := []slog.Attr{slog.String("limits", strings.Join(begun, " ")), slog.String("reason", b.Reason.String())}
 		if b.Until != nil {
 			attrs = append(attrs, slog.Time("until", *b.Until))
@@ -94,36 +83,33 @@ func (w *boundWatch) look(now time.Duration, closed []status.Bound) {
 	w.closed, w.last = names, now
 }
 
-// bounded yields each limit with a bound, and its policy.
-func bounded(top *region.Topology) iter.Seq2[*quota.Policy, *quota.Limit] {
-	return func(yield func(*quota.Policy, *quota.Limit) bool) {
-		for _, p := range top.EveryPolicy() {
-			for i := range p.Limits {
-				if l := &p.Limits[i]; l.MaxOvershoot > 0 && !yield(p, l) {
-					return
-				}
+// boundedLimit is a limit with a bound.
+type boundedLimit struct {
+	*quota.Limit
+	policy string
+}
+
+func bounded(top *region.Topology) (all []boundedLimit) {
+	for _, p := range top.EveryPolicy() {
+		for i := range p.Limits {
+			if l := &p.Limits[i]; l.MaxOvershoot > 0 {
+				all = append(all, boundedLimit{l, p.Name})
 			}
 		}
 	}
-}
-
-func hasBounds(top *region.Topology) bool {
-	for range bounded(top) {
-		return true
-	}
-	return false
+	return all
 }
 
 // closedBounds are the limits whose bounds leave nothing of the region's own share now.
 func (d *Daemon) closedBounds() (all []status.Bound) {
 	now := d.timeUS()
-	for p, l := range bounded(d.config.Load().topology) {
-		b, regions, ok := d.ceilings.Bound(p.Name, l)
+	for _, l := range bounded(d.config.Load().topology) {
+		b, regions, ok := d.ceilings.Bound(l.policy, l.Limit)
 		why, left := b.Closed(now)
 		if !ok || why == quota.ReasonNone {
 			continue
 		}
-		one := status.Bound{Policy: p.Name, Name: l.Name, Reason: why, LeftMS: (left + time.Millisecond - 1).Milliseconds()}
+		one := status.Bound{Policy: l.policy, Name: l.Name, Reason: why, LeftMS: (left + time.Millisecond - 1).Milliseconds()}
 		if left > 0 {
 			until := time.UnixMicro(now).Add(left).UTC()
 			one.Until = &until
@@ -147,21 +133,23 @@ func (d *Daemon) burntMS() (longest int64) {
 
 // whyClosed says why nothing of the share is left of one of so many regions, and until when.
 func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) string {
-	const clock = "15:04:05 UTC"
+	now := time.UnixMicro(d.timeUS())
+	text := func(at time.Time) string {
+		if at.Sub(now).Abs() >= 24*time.Hour {
+			return at.UTC().Format("2006-01-02 15:04:05 UTC")
+		}
+		return at.UTC().Format("15:04:05 UTC")
+	}
 	switch name := one.Policy + "." + one.Name; {
 	case b.Drifting:
 		return "The clock of this region's Redis runs more than 2 % too fast or too slow. Limit " + name + " admits nothing until it does not."
 	case one.Until == nil:
 		return "Limit " + name + " admits nothing until it is known whether this region's Redis has lost data."
 	}
-	until := one.Until.Format(clock)
-	if one.LeftMS >= 24*time.Hour.Milliseconds() {
-		until = one.Until.Format("2006-01-02 " + clock)
-	}
 	of := d.state.Store()
-	at := time.UnixMicro(of.Lost).UTC().Format(clock)
+	at := text(time.UnixMicro(of.Lost))
 	if b.BurntThrough > 0 {
-		at = time.UnixMicro(of.DataLost).UTC().Format(clock)
+		at = text(time.UnixMicro(of.DataLost))
 	}
 	why, admits := "lost its data at "+at, "only what other regions lend it"
 	switch {
@@ -172,11 +160,11 @@ func (d *Daemon) whyClosed(one *status.Bound, b *quota.Bound, regions int) strin
 	case d.state.Cause() == state.Unknown:
 		why += ", or the clock of its Redis stepped forward"
 	}
-	if regions < 2 || b.BurntThrough > 0 { // nobody lends under a calendar's limit
+	if regions < 2 {
 		admits = "nothing"
 	}
 	return fmt.Sprintf("This region %s, so what it had admitted before is not known. Until %s its own share of limit %s.%s counts as used, and it "+
-		"admits %s.", why, until, one.Policy, one.Name, admits)
+		"admits %s.", why, text(*one.Until), one.Policy, one.Name, admits)
 }
 
 // lone is limiter.Global for a region that exchanges usage with none: bounds are all that it adds.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -25,16 +26,17 @@ import (
 // files that it names. It is not modified after readConfig.
 type config struct {
 	topology *region.Topology
+	hash     string         // of the topology: gossip, and each explained check of a bound, ask for it
 	region   *region.Region // of this process
 	settings *httpapi.Settings
 	grpc     *grpcapi.Settings
 	password string // of Redis
 	// of its sentinels, read at the start only
 	sentinelPassword string
-	keys             *keyfile.Keys
-	tls              *tls.Config // of the data listener; nil without a certificate
-	adminTLS         *tls.Config // of the admin listener, the same
-	once             []onceFile  // that only a restart reads again
+	keys             *keyfile.Keys        // the secrets of the deployment; zero when it has none
+	tls              *tls.Config          // of the data listener; nil without a certificate
+	adminTLS         *tls.Config          // of the admin listener, the same
+	once             [3][sha256.Size]byte // what is in onceFiles
 }
 
 // readConfig reads the files that a topology names. A region with peers is checked
@@ -63,8 +65,11 @@ func readConfig(top *region.Topology, name string) (*config, error) {
 	about("access", err)
 	c.adminTLS, err = readServerTLS("admin", a.AdminCertFile, a.AdminKeyFile, a.AdminClientCAFile)
 	about("access", err)
-	c.keys, err = sharedKeys(c.region)
-	about("region "+name+": gossip", err)
+	c.keys = &keyfile.Keys{}
+	if g := c.region.Gossip; g != nil && g.KeyFile != "" {
+		c.keys, err = keyfile.Read(g.KeyFile)
+		about("region "+name+": gossip", err)
+	}
 	redis, nats := "region "+name+": redis", "region "+name+": nats"
 	c.once = readOnce(c.region)
 	c.password, err = readSecret(c.region.Redis.PasswordFile)
@@ -80,6 +85,7 @@ func readConfig(top *region.Topology, name string) (*config, error) {
 		about(nats, err)
 		about(nats, checkCreds(c.region.NATS.CredsFile))
 	}
+	c.hash = top.Hash() // with the contents of files
 	return c, errors.Join(errs...)
 }
 
@@ -129,14 +135,6 @@ func (c *config) tenantSecret() []byte {
 		return []byte(c.topology.Cluster)
 	}
 	return c.keys.Partitions
-}
-
-// sharedKeys are the secrets of the deployment; zero when it has none.
-func sharedKeys(r *region.Region) (*keyfile.Keys, error) {
-	if r.Gossip == nil || r.Gossip.KeyFile == "" {
-		return &keyfile.Keys{}, nil
-	}
-	return keyfile.Read(r.Gossip.KeyFile)
 }
 
 // apiSettings is how the API reads requests and writes answers. It reads the token files.
@@ -200,8 +198,7 @@ func checkCreds(file string) error {
 	if err != nil {
 		return fmt.Errorf("read credentials: %w", err)
 	}
-	_, err = nkeys.ParseDecoratedJWT(b)
-	if err == nil {
+	if _, err = nkeys.ParseDecoratedJWT(b); err == nil {
 		_, err = nkeys.ParseDecoratedNKey(b)
 	}
 	if err != nil {

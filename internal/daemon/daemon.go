@@ -107,7 +107,11 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	d.config.Store(c)
 	d.started = c
 	level.Set(topology.LogLevel)
-	if err := d.openTelemetry(); err != nil {
+	if d.telemetry, err = telemetry.New(o.Version, d.options.Region, o.Instance, log); err != nil {
+		return nil, err
+	}
+	d.log = d.telemetry.Log()
+	if err := d.instrument(); err != nil {
 		return nil, err
 	}
 	if d.denials, err = telemetry.OpenDenialLog(&d.options.DenialLog, c.region.Name, c.keys.Partitions,
@@ -131,8 +135,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		d.state, d.ceilings, d.manager = d.replication.state, d.replication.ceilings, d.replication.manager
 	} else {
 		self := quota.Process{Region: d.options.Region, Instance: d.options.Instance, Boot: time.Now().UnixMicro()}
-		stateOf.Members = members.New(self)
-		stateOf.Alone, stateOf.Now = true, d.clock.Now
+		stateOf.Members, stateOf.Alone, stateOf.Now = members.New(self), true, d.clock.Now
 		d.state = state.New(stateOf)
 		if d.ceilings, err = view.NewCeilings(view.CeilingOptions{
 			Self: self, Now: d.clock.Now, TimeUS: d.timeUS, Key: c.partitionKey(), Topology: topology, Store: d.state.Store, Window: d.state.Window,
@@ -141,7 +144,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 		}
 		d.manager = view.NewManager(view.ManagerOptions{
 			Ceilings: d.ceilings, Members: members.New(self), // so that it waits for no sibling
-			HeartbeatSoon: func() {}, State: d.state, Logger: d.log.With("component", "view"),
+			HeartbeatSoon: func() {}, State: d.state, Processes: d.options.Processes, Logger: d.log.With("component", "view"),
 		})
 	}
 	if d.bounds, err = newBoundWatch(d); err != nil {
@@ -169,16 +172,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	return d, nil
 }
 
-func (d *Daemon) openTelemetry() (err error) {
-	o := &d.options
-	if d.telemetry, err = telemetry.New(o.Version, o.Region, o.Instance, d.log); err != nil {
-		return err
-	}
-	d.log = d.telemetry.Log()
-	return d.instrument()
-}
-
-func (d *Daemon) hash() string { return d.config.Load().topology.Hash() }
+func (d *Daemon) hash() string { return d.config.Load().hash }
 
 // timeUS is the store's clock now; this host's until the store's was read once.
 func (d *Daemon) timeUS() int64 {
@@ -244,21 +238,20 @@ func (d *Daemon) reopen(ctx context.Context, region string) (refused string, err
 }
 
 func (d *Daemon) limiterConfig(topology *region.Topology) limiter.Config {
-	if d.replication == nil {
-		var g limiter.Global
-		if hasBounds(topology) {
-			g = lone{d.ceilings}
-		}
-		return LimiterConfig(topology, d.options.Region, g, func() int64 { return d.options.Processes })
+	var g limiter.Global
+	if d.replication != nil {
+		g = d.ceilings
+	} else if len(bounded(topology)) > 0 {
+		g = lone{d.ceilings}
 	}
-	return LimiterConfig(topology, d.options.Region, d.replication.ceilings, d.replication.manager.Processes)
+	return LimiterConfig(topology, d.options.Region, g, d.manager.Processes)
 }
 
 // listen binds the listeners.
 func (d *Daemon) listen() error {
 	c := d.config.Load()
 	o := httpapi.Options{
-		Limiter: d.limiter, Usage: d.limiter.Usage, Ready: d.ready, Regions: d.regions, Top: d.top, Reopen: d.reopen, Overrides: d.overrides,
+		Limiter: d.limiter, Usage: d.limiter.Usage, Ready: d.ready, Regions: func() any { return d.seen() }, Top: d.top, Reopen: d.reopen, Overrides: d.overrides,
 		Settings: func() *httpapi.Settings { return d.config.Load().settings },
 		Metrics:  d.telemetry.Handler(), Logger: d.log.With("component", "httpapi"), Meter: d.telemetry.Meter("httpapi"),
 		Page: page.Files(), Events: d.stream, Demo: d.options.Demo,

@@ -88,17 +88,3 @@ func TestDenialLog(t *testing.T) {
 		}
 	}
 }
-
-// TestDenialLogMistakes: a log that cannot be is refused at the start.
-func TestDenialLogMistakes(t *testing.T) {
-	for flag, want := range map[string]string{
-		"--denial-log-tenant=name": "--denial-log-tenant is off, hash or raw",
-		"--denial-log-sample=1.5":  "--denial-log-sample is between 0 and 1",
-		"--denial-log-sample=NaN":  "--denial-log-sample is between 0 and 1",
-		"--denial-log-rate=0":      "--denial-log-rate is at least 1",
-	} {
-		if _, err := testOptions([]string{"--denial-log", "-", flag}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", flag, err)
-		}
-	}
-}

@@ -33,13 +33,12 @@ func TuneGC(ctx context.Context) {
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	now := 100
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	tick := time.Tick(time.Second)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		metrics.Read(live)
 		want := gcPercent(live[0].Value.Uint64())

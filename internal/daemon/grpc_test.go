@@ -83,7 +83,7 @@ func TestWhoMayAskOverGRPC(t *testing.T) {
 			return withDomains(t, dir, topology, map[string]string{"edge": ""}) + compatAt(base)
 		}, "--grpc", "127.0.0.1:0")
 	for i, c := range []struct {
-		who                *authority
+		who                *certifier
 		token              string
 		want               codes.Code
 		json, rules, alive int // of the image's listeners

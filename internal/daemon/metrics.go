@@ -20,7 +20,7 @@ func (d *Daemon) instrument() error {
 	i.Gauge("regiond.config.info", "", "1, labelled with the hash of the configuration in force.",
 		func(observe instruments.Observe) { observe(1, "hash", d.hash()) })
 	d.reloads = i.CounterBy("regiond.config.reloads", "{reload}",
-		"Reloads of the topology, by result.", "result", reloadOK, reloadFailed)
+		"Reloads of the topology, by result.", "result", "ok", "failed")
 	d.reopened = i.Counter("regiond.region.reopened", "{time}", "Times that an operator has reopened this region after a loss of data, here.")
 	return i.Err()
 }

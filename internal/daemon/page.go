@@ -13,7 +13,7 @@ import (
 func (d *Daemon) sample() page.Sample {
 	regions := d.seen()
 	v := page.Sample{Regions: regions, States: []page.State{{
-		Region: d.options.Region, State: regions.Mode.Mode, Reason: reasonAbout(regions.Mode.Reason, regions.Mode.About),
+		Region: d.options.Region, State: regions.Mode.Mode, Reason: strings.TrimSuffix(regions.Mode.Reason+": "+strings.Join(regions.Mode.About, ", "), ": "),
 	}}}
 	for i := range regions.Regions {
 		if p := &regions.Regions[i]; !p.Self {
@@ -46,13 +46,6 @@ func (d *Daemon) sample() page.Sample {
 		v.Policies = append(v.Policies, page.Policy{Name: name, Allowed: outcomes[name].Allowed, Denied: outcomes[name].Denied, Ratio: ratios[name]})
 	}
 	return v
-}
-
-func reasonAbout(reason string, about []string) string {
-	if len(about) == 0 {
-		return reason
-	}
-	return reason + ": " + strings.Join(about, ", ")
 }
 
 // limits are the global limits of policies, as this region holds them.

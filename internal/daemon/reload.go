@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/regiond/regiond/region"
@@ -13,7 +12,7 @@ import (
 // reload reads the topology and its files again. A mistake keeps what is in force. It
 // returns the files to watch from then on.
 func (d *Daemon) reload(why string) []string {
-	before := d.config.Load().topology
+	before, hash := d.config.Load().topology, d.hash()
 	if d.options.Config == "" {
 		d.log.Info("nothing to reload: serving without a configuration file")
 		return nil
@@ -23,26 +22,19 @@ func (d *Daemon) reload(why string) []string {
 		err = d.apply(top)
 	}
 	if err != nil {
-		d.reloads.Add(1, "result", reloadFailed)
-		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", before.Hash(), "error", err)
+		d.reloads.Add(1, "result", "failed")
+		d.log.Error("reload: the configuration in force stays", "why", why, "config_hash", hash, "error", err)
 		files := d.watched(before)
 		if top != nil { // the mistake may be in a file that only this topology names
-			for _, f := range d.watched(top) {
-				if !slices.Contains(files, f) {
-					files = append(files, f)
-				}
-			}
+			files = append(files, d.watched(top)...)
 		}
 		return files
 	}
-	for _, w := range warnings {
+	for _, w := range append(warnings, region.StartAnew(before, top)...) {
 		d.log.Warn(w.Text(d.options.Config))
 	}
-	d.reloads.Add(1, "result", reloadOK)
-	d.log.Info("reloaded", "why", why, "config_hash", top.Hash(), "before", before.Hash())
-	if anew := region.StartAnew(before, top); len(anew) > 0 {
-		d.log.Warn(region.WhyAnew, "limits", strings.Join(anew, ", "))
-	}
+	d.reloads.Add(1, "result", "ok")
+	d.log.Info("reloaded", "why", why, "config_hash", d.hash(), "before", hash)
 	if tenants := d.overrides.Ineffective(top, mostNamed); len(tenants) > 0 {
 		d.log.Warn("the topology lacks a policy or limit that these overrides name, or allows less than they set: they are kept, and are in force as far as it has and allows it", "tenants", strings.Join(tenants, ", "))
 	}
@@ -90,44 +82,37 @@ func (d *Daemon) apply(top *region.Topology) error {
 // mostNamed bounds the tenants that a line of the log names.
 const mostNamed = 10
 
-// The results of a reload, as metrics name them.
-const (
-	reloadOK     = "ok"
-	reloadFailed = "failed"
-)
-
 // needRestart names the fields that have changed since the start and need a restart, and
 // those that name a file whose contents have.
 func (c *config) needRestart(started *config) []string {
 	fields := region.RestartFields(started.topology, c.topology, c.region.Name)
-	for _, f := range c.once {
-		for _, before := range started.once {
-			if before.field == f.field && before.path == f.path && before.sum != f.sum { // another path is another field
-				fields = append(fields, "regions/"+c.region.Name+"/"+f.field)
-			}
+	before := onceFiles(started.region)
+	for i, file := range onceFiles(c.region) {
+		if file == before[i] && c.once[i] != started.once[i] { // another path is another field
+			fields = append(fields, "regions/"+c.region.Name+"/"+file[0])
 		}
 	}
 	return fields
 }
 
-// onceFile is a file that a process reads at its start only, and the field of a region that names it.
-type onceFile struct {
-	field, path string
-	sum         [sha256.Size]byte
-}
-
-func readOnce(r *region.Region) (all []onceFile) {
-	add := func(field, path string) {
-		if path != "" {
-			all = append(all, onceFile{field, path, fileSum(path)})
-		}
-	}
-	add("redis/sentinel_password_file", r.Redis.SentinelPasswordFile)
+// onceFiles are those that a process reads at its start only: the field of the region that names one, and its path, "" for none.
+func onceFiles(r *region.Region) [3][2]string {
+	var redis, nats region.TLS
 	if r.Redis.TLS != nil {
-		add("redis/tls/ca_file", r.Redis.TLS.CAFile)
+		redis = *r.Redis.TLS
 	}
 	if r.NATS.TLS != nil {
-		add("nats/tls/ca_file", r.NATS.TLS.CAFile)
+		nats = *r.NATS.TLS
+	}
+	return [3][2]string{
+		{"redis/sentinel_password_file", r.Redis.SentinelPasswordFile}, {"redis/tls/ca_file", redis.CAFile}, {"nats/tls/ca_file", nats.CAFile},
+	}
+}
+
+// readOnce is what is in onceFiles.
+func readOnce(r *region.Region) (all [3][sha256.Size]byte) {
+	for i, file := range onceFiles(r) {
+		all[i] = fingerprint(file[1])
 	}
 	return all
 }

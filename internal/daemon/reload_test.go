@@ -197,12 +197,14 @@ func TestSettingsThatFollow(t *testing.T) {
 func TestWhatNeedsARestart(t *testing.T) {
 	p := start(t, inMemory())
 	const message = "these changes need a restart"
-	p.rewrite(t, "admin: 127.0.0.1:0", "admin: 127.0.0.1:19091")
-	if line := p.log.Await(t, message, 1); line["fields"] != "regions/town/admin" {
+	const fields = "cluster, rls/compat, regions/town/http, regions/town/admin"
+	p.rewrite(t, "regions:\n  - name: town\n    http: 127.0.0.1:0\n    admin: 127.0.0.1:0", "cluster: staging\nrls: {compat: true}\n"+
+		"regions:\n  - name: town\n    http: 127.0.0.1:18081\n    admin: 127.0.0.1:19091")
+	if line := p.log.Await(t, message, 1); line["fields"] != fields {
 		t.Errorf("the log says %v", line)
 	}
 	p.rewrite(t, "{embedded: true}", `{addrs: ["127.0.0.1:6379"]}`)
-	if line := p.log.Await(t, message, 2); line["fields"] != "regions/town/admin, regions/town/redis" {
+	if line := p.log.Await(t, message, 2); line["fields"] != fields+", regions/town/redis" {
 		t.Errorf("the log says %v", line)
 	}
 	p.admin.get(t, "/readyz").is(t, http.StatusOK) // still where it was
@@ -213,52 +215,20 @@ func TestWhatNeedsARestart(t *testing.T) {
 	p.inForce(t, 7)
 	p.rewrite(t, "units: 7,", "units: 8, algorithm: sliding_window,")
 	p.inForce(t, 8)
-	line := p.log.Await(t, "these limits start anew, since their usage is kept under what changed: their name, algorithm, calendar, timezone, anchor, by or when", 1)
-	if limits, _ := line["limits"].(string); !strings.Contains(limits, ".") {
-		t.Errorf("the log says %v", line)
+	p.log.Await(t, "reloaded", 5)
+	if !strings.Contains(p.log.String(), ": these limits start anew, ") {
+		t.Errorf("the log does not say that a limit starts anew:\n%s", p.log)
 	}
 	// A process that was started alone has no way to others: with a global limit held whole it would promise what is not its own.
 	before := p.daemon.hash()
 	p.rewrite(t, "\npolicies:", "\n  - {name: city, http: \"127.0.0.1:0\"}\npolicies:")
-	line = p.log.Await(t, "reload: the configuration in force stays", 1)
+	line := p.log.Await(t, "reload: the configuration in force stays", 1)
 	if why := fmt.Sprint(line["error"]); !strings.Contains(why, "a second region needs a restart") || p.daemon.hash() != before {
 		t.Errorf("refused for %q, hash %s before and %s now", why, before, p.daemon.hash())
 	}
 	p.stop()
 	if n := len(p.log.Lines(message)); n != 3 {
 		t.Errorf("a restart is asked for %d times, want 3: what is in the file is what runs again", n)
-	}
-}
-
-// sentinels is a town whose Redis is behind sentinels and certificates, in files of dir.
-func sentinels(addr, dir string) string {
-	return "cluster: prod\n" + strings.Replace(town, "STORE", fmt.Sprintf(
-		"{addrs: [%q], mode: sentinel, master: counters, sentinel_username: watch, sentinel_password_file: %s/watch, tls: {ca_file: %s/ca.pem}}", addr, dir, dir), 1)
-}
-
-func TestFieldsThatNeedARestart(t *testing.T) {
-	before := sentinels("127.0.0.1:1", "/secrets")
-	for _, row := range []struct{ old, changed, want string }{
-		{"units: 5,", "units: 6,", ""},
-		{"cluster: prod", "cluster: staging", "cluster"},
-		{"sentinel_username: watch", "sentinel_username: guard", "regions/town/redis"},
-		{"/secrets/watch", "/secrets/guard", "regions/town/redis"},
-		{"/secrets/ca.pem", "/secrets/new.pem", "regions/town/redis"},
-		{"master: counters", "master: others", "regions/town/redis"},
-		{"http: 127.0.0.1:0", "http: 127.0.0.1:1", "regions/town/http"},
-		{"cluster: prod", "cluster: prod\nrls: {compat: true}", "rls/compat"},
-	} {
-		var tops []*region.Topology
-		for _, text := range []string{before, replace(t, before, row.old, row.changed)} {
-			top, _, err := region.Parse("topology.yaml", []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			tops = append(tops, top)
-		}
-		if got := strings.Join(region.RestartFields(tops[0], tops[1], "town"), ", "); got != row.want {
-			t.Errorf("%s: %q, want %q", row.changed, got, row.want)
-		}
 	}
 }
 
@@ -295,6 +265,15 @@ func TestFilesThatNeedARestart(t *testing.T) {
 	}
 }
 
+// startAnew is what region.StartAnew names.
+func startAnew(before, after *region.Topology) string {
+	var names []string
+	for _, w := range region.StartAnew(before, after) {
+		names = append(names, w.Detail[strings.LastIndex(w.Detail, ": ")+len(": "):])
+	}
+	return strings.Join(names, "; ")
+}
+
 func TestStartAnew(t *testing.T) {
 	log := func(name string) quota.Limit { return quota.Limit{Name: name, Units: 5, Window: time.Minute} }
 	with := func(l quota.Limit, a quota.Algorithm) quota.Limit { l.Algorithm = a; return l }
@@ -329,12 +308,69 @@ func TestStartAnew(t *testing.T) {
 		{"another anchor", 1, calendar("UTC", 1), calendar("UTC", 15), "p.c"},
 		{"other dimensions", 1, by(log("a"), "user"), by(log("a"), "user", "ip"), "p.a"},
 	} {
-		if got := strings.Join(region.StartAnew(topology(row.regions, row.before), topology(row.regions, row.after)), ", "); got != row.want {
+		if got := startAnew(topology(row.regions, row.before), topology(row.regions, row.after)); got != row.want {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
 	window := with(log("a"), quota.SlidingWindow)
-	if got := region.StartAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
+	if got := startAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
 		t.Errorf("one more limit: %q", got)
+	}
+	policies := func(names ...string) *region.Topology {
+		top := &region.Topology{}
+		for _, name := range names {
+			top.Policies = append(top.Policies, quota.Policy{Name: name, Limits: []quota.Limit{log("a"), log("b")}})
+		}
+		return top
+	}
+	for _, row := range []struct{ why, before, after, want string }{
+		{"a policy renamed", "p q", "p r", "r.a, r.b"},
+		{"one more policy", "p q", "p q r", ""},
+		{"a policy removed", "p q", "p", ""},
+	} {
+		if got := startAnew(policies(strings.Fields(row.before)...), policies(strings.Fields(row.after)...)); got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+}
+
+// TestTenantsStartAnew: a tenant that gets another policy by a reload starts anew, those that are not listed by default among them. They
+// are one line, however many they are.
+func TestTenantsStartAnew(t *testing.T) {
+	top := func(policies, tenants string) *region.Topology {
+		top := &region.Topology{Tenants: region.Tenants{Listed: map[string]quota.Tenant{}}}
+		for _, name := range strings.Fields(policies) {
+			top.Policies = append(top.Policies, quota.Policy{Name: name, Limits: []quota.Limit{{Name: "a", Units: 5, Window: time.Minute}}})
+		}
+		for _, pair := range strings.Fields(tenants) {
+			id, policy, _ := strings.Cut(pair, "=")
+			if top.Tenants.Listed[id] = (quota.Tenant{Policy: policy}); id == region.DefaultTenant {
+				top.Tenants.Default = &quota.Tenant{Policy: policy}
+				delete(top.Tenants.Listed, id)
+			}
+		}
+		return top
+	}
+	many := func(policy string) (tenants string) {
+		for i := range 1000 {
+			tenants += fmt.Sprintf(" t%03d=%s", i, policy)
+		}
+		return tenants
+	}
+	for _, row := range []struct{ why, policies, before, nowPolicies, after, want string }{
+		{"the same", "p q", "x=p default=q", "p q", "x=p default=q", ""},
+		{"a tenant is moved", "p q", "x=p y=q z=p", "p q", "z=q x=q y=q", "x, z"},
+		{"to a new policy", "p", "x=p y=p", "p q", "x=q y=p", "x"},
+		{"its policy is renamed", "p", "x=p", "q", "x=q", "q.a"},
+		{"it gets another policy, and its own is gone", "p q", "x=p", "q", "x=q", "x"},
+		{"it is listed now", "p q", "default=p", "p q", "x=q y=p default=p", "x"},
+		{"and no longer", "p q", "x=q y=p default=p", "p q", "default=p", "x"},
+		{"those that are not listed", "p q", "x=q default=p", "p q", "x=q default=q", "default"},
+		{"the first default", "p q", "x=q", "p q", "x=q default=q", ""},
+		{"a thousand", "p q", many("p"), "p q", many("q"), "t000, t001, t002, t003, t004, t005, t006, t007, t008, t009, and 990 more"},
+	} {
+		if got := startAnew(top(row.policies, row.before), top(row.nowPolicies, row.after)); got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
 	}
 }

@@ -61,7 +61,7 @@ type replication struct {
 	top      *top.Exchange
 	worst    *ledger.Overshoot
 	beyond   *ledger.Excess
-	changes  *viewChanges
+	changes  func(view.Event) // counts them
 }
 
 // newReplication makes the parts in the order of their dependencies and opens no connection. bind
@@ -75,7 +75,7 @@ func newReplication(d *Daemon, store loans.Store, stateOf state.Options) (*repli
 	}
 	r.members = members.New(r.self)
 	i := instruments.On(d.telemetry.Meter("regiond"))
-	r.worst, r.changes = ledger.NewOvershoot(i), newViewChanges(i)
+	r.worst, r.changes = ledger.NewOvershoot(i), countChanges(i)
 	r.beyond = ledger.NewExcess(i, c.topology.RegionNames(), d.log.With("component", "mesh"))
 	stateOf.Members, stateOf.Now = r.members, r.now
 	r.state = state.New(stateOf)
@@ -163,7 +163,7 @@ func (r *replication) openManager(*config) error {
 		Processes: r.d.options.Processes, Recover: recoverCounters,
 		Logger: r.d.log.With("component", "view"),
 		OnEvent: func(e view.Event) {
-			r.changes.count(e)
+			r.changes(e)
 			traceChange(tracer, e)
 		},
 	})
@@ -178,9 +178,9 @@ func (r *replication) openGossip(c *config) (err error) {
 	}
 	o := gossip.Options{
 		Members:    r.members,
-		ConfigHash: func() string { return r.topology().Hash() }, Version: r.d.options.Version[:min(len(r.d.options.Version), 64)], // as gossip limits it
+		ConfigHash: r.d.hash, Version: r.d.options.Version[:min(len(r.d.options.Version), 64)], // as gossip limits it
 		Keys: c.keys.Shared, Cluster: c.topology.Cluster,
-		Seeds: func() []string { return seeds(r.topology()) }, Regions: r.known,
+		Seeds: r.seeds, Regions: r.known,
 		Transport: r.d.options.Transport,
 		Logger:    r.d.log.With("component", "gossip"), Meter: r.d.telemetry.Meter("gossip"),
 	}
@@ -197,10 +197,10 @@ func (r *replication) openGossip(c *config) (err error) {
 	return nil
 }
 
-func seeds(topology *region.Topology) []string {
-	var addrs []string
-	for i := range topology.Regions {
-		if g := topology.Regions[i].Gossip; g != nil {
+// seeds are the addresses at which the topology has processes gossip.
+func (r *replication) seeds() (addrs []string) {
+	for _, other := range r.topology().Regions {
+		if g := other.Gossip; g != nil {
 			addrs = append(addrs, g.Advertise)
 		}
 	}
@@ -292,8 +292,7 @@ func (r *replication) openMesh(c *config) error {
 	}
 	r.mesh, err = meshsync.New(meshsync.Options{
 		Members: r.members, Key: c.partitionKey(), Secret: secret, Bus: bus, Counters: r.ceilings.Ledger(), Now: r.now, TimeUS: r.d.timeUS,
-		Known: r.known, Regions: r.regions,
-		View: r.ceilings.Advertised,
+		Regions: r.regions, View: r.ceilings.Advertised,
 		OnExchange: func(peer quota.Process, e meshsync.Exchange) {
 			if peer.Region == r.self.Region {
 				return // one store, one clock
@@ -337,9 +336,9 @@ func (r *replication) files() (differ, unseen []string, alike time.Duration) {
 	return differ, slices.DeleteFunc(r.regions(), func(name string) bool { return slices.Contains(seen, name) }), alike
 }
 
-// bound is what the tender goes by. Nobody lends under a calendar's limit, whatever peers send of it.
+// bound is what the tender goes by.
 func (r *replication) bound(ctx context.Context, key *quota.CounterKey) (b loans.Bound, ok bool, err error) {
-	if b.Limit, err = r.d.limiter.LimitOf(ctx, key); b.Limit == nil || b.Limit.Calendar != nil {
+	if b.Limit, err = r.d.limiter.LimitOf(ctx, key); b.Limit == nil {
 		return b, false, err
 	}
 	b.Bound, b.Regions, ok = r.ceilings.Bound(key.Policy, b.Limit)

@@ -14,33 +14,24 @@ import (
 	"github.com/regiond/regiond/region/view"
 )
 
-// viewChanges counts changes of the view.
-type viewChanges struct{ modes, regions, others *instruments.Counter }
-
-func newViewChanges(i *instruments.Maker) *viewChanges {
-	return &viewChanges{
-		modes: i.CounterBy("regiond.mode.changes", "{change}",
-			"Changes of the mode of global limits, with the reason of the new one.", "from"),
-		regions: i.CounterBy("regiond.region.changes", "{change}", "Times that another region came into a state.", "region"),
-		others: i.CounterBy("regiond.view.changes", "{change}",
-			"Other changes of the view: which regions are reachable, whether topologies differ, and pauses of this process.",
-			"kind", view.MembersChanged.String(), view.TopologyChanged.String(), view.ProcessPaused.String()),
+// countChanges returns what counts changes of the view. An empty label looks as if it were missing.
+func countChanges(i *instruments.Maker) func(e view.Event) {
+	modes := i.CounterBy("regiond.mode.changes", "{change}", "Changes of the mode of global limits, with the reason of the new one.", "from")
+	regions := i.CounterBy("regiond.region.changes", "{change}", "Times that another region came into a state.", "region")
+	others := i.CounterBy("regiond.view.changes", "{change}",
+		"Other changes of the view: which regions are reachable, whether topologies differ, and pauses of this process.",
+		"kind", view.MembersChanged.String(), view.TopologyChanged.String(), view.ProcessPaused.String())
+	return func(e view.Event) {
+		switch e.Kind {
+		case view.ModeChanged:
+			modes.Add(1, "from", cmp.Or(e.From, "none"), "to", e.To, "reason", cmp.Or(e.Reason.String(), "none"))
+		case view.RegionChanged:
+			regions.Add(1, "region", e.Region, "to", e.To)
+		default: // From and To may be any set of regions, so they are no labels
+			others.Add(1, "kind", e.Kind.String())
+		}
 	}
 }
-
-func (c *viewChanges) count(e view.Event) {
-	switch e.Kind {
-	case view.ModeChanged:
-		c.modes.Add(1, "from", orNone(e.From), "to", e.To, "reason", orNone(e.Reason.String()))
-	case view.RegionChanged:
-		c.regions.Add(1, "region", e.Region, "to", e.To)
-	default: // From and To may be any set of regions, so they are no labels
-		c.others.Add(1, "kind", e.Kind.String())
-	}
-}
-
-// orNone is the value of a label, since an empty one looks as if it were missing.
-func orNone(value string) string { return cmp.Or(value, "none") }
 
 // traceChange makes the span of a change of the view: no time, one event.
 func traceChange(t trace.Tracer, e view.Event) {
@@ -71,7 +62,12 @@ func (r *replication) watchView(i *instruments.Maker) {
 	i.Gauge("regiond.ceiling", "1",
 		"How much of a global limit with on_partition share this region may use when nobody uses any: 1 while all regions are "+
 			"counted on.",
-		func(observe instruments.Observe) { observe(ceilingRatio(r.ceilings.View())) })
+		func(observe instruments.Observe) {
+			v := r.ceilings.View()
+			const units = int64(1_000_000) // so many that shares have no remainders
+			ceiling, _ := v.Ceiling(units, quota.FailShare, make([]int64, len(v.Regions)), 0)
+			observe(float64(ceiling) / float64(units))
+		})
 	others := func(name, unit, help string, show func(p *members.RegionRow, observe instruments.Observe)) {
 		i.Gauge(name, unit, help, func(observe instruments.Observe) {
 			peers := r.ceilings.View().Peers
@@ -115,14 +111,6 @@ func (r *replication) watchView(i *instruments.Maker) {
 				}
 			}
 		})
-}
-
-// ceilingRatio is our ceiling of a limit so large that shares have no remainders.
-func ceilingRatio(v *view.View) float64 {
-	const units = int64(1_000_000)
-	unused := make([]int64, len(v.Regions))
-	ceiling, _ := v.Ceiling(units, quota.FailShare, unused, 0)
-	return float64(ceiling) / float64(units)
 }
 
 // roundTrips is how long the bus takes there and back, by region; those without an

@@ -29,12 +29,11 @@ func (d *Daemon) Run(ctx context.Context, signals <-chan os.Signal) error {
 		return errors.Join(err, d.Close())
 	}
 	var g run.Group
-	stop := make(chan struct{})
 	for _, l := range d.listeners {
 		d.addServer(&g, l.server, l.at)
 	}
-	end, cancel := context.WithCancel(ctx)
-	g.Add(func() error { return awaitStop(end, stop) }, func(error) { cancel() })
+	end, stop := context.WithCancel(ctx)
+	g.Add(func() error { <-end.Done(); return errStopped }, func(error) { stop() })
 	// Signals are still handled while the servers shut down.
 	ctx, cancelSignals := context.WithCancel(ctx)
 	g.Add(func() error { return d.handleSignals(ctx, signals, stop) }, func(error) { cancelSignals() })
@@ -60,7 +59,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 
 // propose is state.Adopt, which a region that knows of no other needs for its bounds alone.
 func (d *Daemon) propose(ctx context.Context, top *region.Topology) error {
-	if d.replication == nil && !hasBounds(top) {
+	if d.replication == nil && len(bounded(top)) == 0 {
 		return nil
 	}
 	return d.state.Adopt(ctx, top)
@@ -123,25 +122,15 @@ func (d *Daemon) addServer(g *run.Group, s server, l net.Listener) {
 	})
 }
 
-// awaitStop ends the group when ctx ends or a signal has closed stop.
-func awaitStop(ctx context.Context, stop <-chan struct{}) error {
-	select {
-	case <-ctx.Done():
-	case <-stop:
-	}
-	return errStopped
-}
-
-// handleSignals closes stop once a signal to stop has been followed by its drain.
-func (d *Daemon) handleSignals(ctx context.Context, signals <-chan os.Signal, stop chan<- struct{}) error {
+// handleSignals calls stop once a signal to stop has been followed by its drain.
+func (d *Daemon) handleSignals(ctx context.Context, signals <-chan os.Signal, stop func()) error {
 	var drained <-chan time.Time // nil until the first signal to stop
 	for {
 		select {
 		case <-ctx.Done():
 			return errStopped
 		case <-drained:
-			close(stop)
-			drained = make(chan time.Time) // closed once
+			stop()
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:

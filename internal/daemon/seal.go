@@ -37,7 +37,10 @@ func newSeal(c *config, eval func(ctx context.Context, script, key string, args 
 	return s, func(ctx context.Context) error {
 		for {
 			wait := sealRetry
-			if kept := offerKey(ctx, eval, offer); kept != "" {
+			asked, cancel := context.WithTimeout(ctx, time.Second)
+			reply, err := eval(asked, sealScript, sealKeyName, offer)
+			cancel()
+			if kept, _ := reply.(string); err == nil && kept != "" {
 				wait = sealEvery
 				if kept != shared {
 					s.Share([]byte(kept))
@@ -51,16 +54,4 @@ func newSeal(c *config, eval func(ctx context.Context, script, key string, args 
 			}
 		}
 	}
-}
-
-// offerKey returns the key that Redis keeps, "" where it does not say.
-func offerKey(ctx context.Context, eval func(context.Context, string, string, ...any) (any, error), key string) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	reply, err := eval(ctx, sealScript, sealKeyName, key)
-	if err != nil {
-		return ""
-	}
-	kept, _ := reply.(string)
-	return kept
 }

@@ -2,12 +2,9 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,47 +109,4 @@ func TestSharedSecretSeals(t *testing.T) {
 	if o := stranger.Settle(t.Context(), []quota.Claim{{Reservation: id}}); o[0].Err == nil {
 		t.Error("another cluster opens it")
 	}
-}
-
-// TestReservationsOverHTTP: a customer who streams is charged what was used; nobody else can settle for it.
-func TestReservationsOverHTTP(t *testing.T) {
-	const llm = `
-  - name: llm
-    max_ttl: 2m
-    limits:
-      - {name: requests, units: 10, per: 1m}
-      - {name: tokens, units: 1000, per: 1m, counts: tokens}
-      - {name: inflight, units: 2, kind: concurrent, ttl: 30s}
-tenants:
-  acme: {policy: llm}
-`
-	p := start(t, strings.Replace(inMemory(), "\ntenants:\n", llm, 1))
-	post := func(path, body string, want int) map[string]any {
-		t.Helper()
-		got := p.ask(t, http.MethodPost, path, body)
-		var members map[string]any
-		if err := json.Unmarshal([]byte(got.body), &members); err != nil || got.status != want {
-			t.Fatalf("POST %s %s: %d %s", path, body, got.status, got.body)
-		}
-		return members
-	}
-	made := post("/v1/reserve", `{"tenant":"acme","amount":800,"ttl_ms":600000}`, http.StatusOK)["reservation"].(map[string]any)
-	if made["amount"] != 800.0 || made["expires_in_ms"] != 120_000.0 || made["clamped"] != true {
-		t.Errorf("reservation %v", made)
-	}
-	post("/v1/reserve", `{"tenant":"acme","amount":201}`, http.StatusTooManyRequests)
-	post("/v1/reserve", `{"tenant":"acme","amount":1001}`, http.StatusUnprocessableEntity)
-	post("/v1/reserve", `{"tenant":"globex","amount":1}`, http.StatusUnprocessableEntity)
-	id := made["id"].(string)
-	post("/v1/extend", `{"reservation":"`+id+`","ttl_ms":1000}`, http.StatusOK)
-	settled := post("/v1/settle", `{"reservation":"`+id+`","actual":300}`, http.StatusOK)
-	if settled["charged"] != 300.0 || settled["released"] != true || settled["replayed"] != false || settled["pending"] != false {
-		t.Errorf("settled: %v", settled)
-	}
-	if again := post("/v1/settle", `{"reservation":"`+id+`","actual":999}`, http.StatusOK); again["charged"] != 300.0 || again["replayed"] != true {
-		t.Errorf("settled again: %v", again)
-	}
-	post("/v1/settle", `{"reservation":"`+id[:len(id)-2]+`AA","actual":1}`, http.StatusNotFound)
-	post("/v1/extend", `{"reservation":"`+id+`","ttl_ms":1000}`, http.StatusGone)
-	post("/v1/reserve", `{"tenant":"acme","amount":700}`, http.StatusOK)
 }

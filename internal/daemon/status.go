@@ -25,8 +25,7 @@ func (d *Daemon) Banner(w io.Writer) {
 	if r := c.region.Redis; !r.Embedded {
 		store = "redis " + r.Addrs[0]
 	}
-	try := tryLine(c.topology, data)
-	if d.options.TextLog {
+	if try := tryLine(c.topology, data); d.options.TextLog {
 		fmt.Fprintf(w, "regiond %s serves region %s, %s\n  decisions  %s\n  admin      %s\n  try        %s\n",
 			d.options.Version, d.options.Region, store, data, admin, try)
 	} else {
@@ -94,16 +93,17 @@ func (d *Daemon) ready() (ok bool, reasons []string) {
 	return true, nil
 }
 
-// regions answers GET /v1/regions.
-func (d *Daemon) regions() any { return d.seen() }
-
-// seen is what this process knows of the regions now.
+// seen is what this process knows of the regions now, which GET /v1/regions answers.
 func (d *Daemon) seen() status.Report {
 	top := d.config.Load().topology
 	v := status.Report{
-		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: top.Hash(),
+		Region: d.options.Region, Instance: d.options.Instance, Version: d.options.Version, ConfigHash: d.hash(),
 		Mode:  status.Mode{Mode: quota.ModeGlobal.String()},
-		Store: status.Store{Kind: "memory", Available: true}, Clock: d.clockStatus(),
+		Store: status.Store{Kind: "memory", Available: true},
+	}
+	r := d.clock.Reading()
+	if v.Clock = (status.Clock{Valid: r.Valid, UncertaintyMS: ms(r.Uncertainty), DriftPPM: r.Drift.PPM}); r.Valid {
+		v.Clock.OffsetMS = ms(time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond)
 	}
 	if d.redis != nil {
 		v.Store = status.Store{Kind: "redis", Available: d.redis.Available()}
@@ -140,15 +140,6 @@ func (d *Daemon) top(q quota.TopQuery) (quota.TopReport, error) {
 		return d.replication.top.Report(q), nil
 	}
 	return d.recorder.Report(q, d.options.Region), nil
-}
-
-func (d *Daemon) clockStatus() status.Clock {
-	r := d.clock.Reading()
-	v := status.Clock{Valid: r.Valid, UncertaintyMS: ms(r.Uncertainty), DriftPPM: r.Drift.PPM}
-	if r.Valid {
-		v.OffsetMS = ms(time.Duration(r.NowUS-time.Now().UnixMicro()) * time.Microsecond)
-	}
-	return v
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -53,15 +53,22 @@ func clientTLS(t *region.TLS) (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" {
-		p := &clientPair{certFile: t.CertFile, keyFile: t.KeyFile}
-		if err := p.read(); err != nil {
+		var good atomic.Pointer[tls.Certificate] // the last that could be read
+		read := func() error {
+			cert, err := files.Pair(t.CertFile, t.KeyFile)
+			if err == nil {
+				good.Store(&cert)
+			}
+			return err
+		}
+		if err := read(); err != nil {
 			return nil, fmt.Errorf("read certificate: %w", err)
 		}
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			// What cannot be read leaves the last one that could: the key of a renewed
 			// certificate may not be there yet. The reload of that change reports it.
-			_ = p.read()
-			return p.good.Load(), nil
+			_ = read()
+			return good.Load(), nil
 		}
 	}
 	return c, nil
@@ -84,19 +91,4 @@ func gatewayTLS(c *config) (*tls.Config, error) {
 	t.ClientCAs, t.ClientAuth = t.RootCAs, tls.RequireAndVerifyClientCert
 	t.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return t.GetClientCertificate(nil) }
 	return t, nil
-}
-
-// clientPair is a certificate in files that are replaced before it runs out. It is
-// safe for concurrent use.
-type clientPair struct {
-	certFile, keyFile string
-	good              atomic.Pointer[tls.Certificate] // the last that could be read
-}
-
-func (p *clientPair) read() error {
-	cert, err := files.Pair(p.certFile, p.keyFile)
-	if err == nil {
-		p.good.Store(&cert)
-	}
-	return err
 }

@@ -15,9 +15,9 @@ import (
 // certificates of a shared key.
 func TestGatewayCertificates(t *testing.T) {
 	dir, ca := t.TempDir(), newAuthority(t, "gateways")
-	files := &region.TLS{CAFile: filepath.Join(dir, "ca.pem"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
-	cert, key := ca.issue(t, "eu")
-	write(t, files.CAFile, ca.pem)
+	files := &region.TLS{CAFile: filepath.Join(dir, "ca.PEM"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	cert, key := ca.Issue(t, "eu")
+	write(t, files.CAFile, ca.PEM)
 	write(t, files.CertFile, cert)
 	write(t, files.KeyFile, key)
 	prod := &region.Topology{Cluster: "prod"}

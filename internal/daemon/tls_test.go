@@ -1,101 +1,44 @@
 package daemon
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/test/authority"
 	"github.com/regiond/regiond/test/capture"
 )
 
-// authority issues certificates for loopback.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
-	pool *x509.CertPool
-}
+// certifier is an authority, and the clients that trust it.
+type certifier struct{ *authority.Authority }
 
-func newAuthority(t *testing.T, name string) *authority {
+func newAuthority(t *testing.T, name string) *certifier {
 	t.Helper()
-	a := &authority{cert: &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, pool: x509.NewCertPool()}
-	a.key = newKey(t)
-	a.pem = a.sign(t, name, a.cert, a.key)
-	a.pool.AppendCertsFromPEM([]byte(a.pem))
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// sign completes a certificate and signs it; an authority's own by itself.
-func (a *authority) sign(t *testing.T, name string, c *x509.Certificate, key *ecdsa.PrivateKey) string {
-	t.Helper()
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SerialNumber, c.Subject = serial, pkix.Name{CommonName: name}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-// issue returns a certificate and its key in PEM, good for server and client.
-func (a *authority) issue(t *testing.T, name string) (cert, key string) {
-	t.Helper()
-	k := newKey(t)
-	cert = a.sign(t, name, &x509.Certificate{
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, k)
-	der, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return &certifier{authority.New(t, name)}
 }
 
 // client is one that trusts this authority, and shows a certificate of a gateway from who,
 // where there is one, and remembers sessions.
-func (a *authority) client(t *testing.T, url string, who *authority) client {
+func (a *certifier) client(t *testing.T, url string, who *certifier) client {
 	t.Helper()
 	return a.clientNamed(t, url, who, "gateway")
 }
 
-func (a *authority) clientNamed(t *testing.T, url string, who *authority, name string) client {
+func (a *certifier) clientNamed(t *testing.T, url string, who *certifier, name string) client {
 	t.Helper()
 	return newClient(t, url, &http.Transport{TLSClientConfig: a.config(t, who, name), ForceAttemptHTTP2: true})
 }
 
 // config is of a client that trusts this authority, and shows a certificate of that name from who, where there is one.
-func (a *authority) config(t *testing.T, who *authority, name string) *tls.Config {
+func (a *certifier) config(t *testing.T, who *certifier, name string) *tls.Config {
 	t.Helper()
-	config := &tls.Config{RootCAs: a.pool, ClientSessionCache: tls.NewLRUClientSessionCache(8), MinVersion: tls.VersionTLS12}
+	config := &tls.Config{RootCAs: a.Pool, ClientSessionCache: tls.NewLRUClientSessionCache(8), MinVersion: tls.VersionTLS12}
 	if who != nil {
-		pair, err := tls.X509KeyPair(join(who.issue(t, name)))
+		pair, err := tls.X509KeyPair(join(who.Issue(t, name)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +53,7 @@ func join(cert, key string) ([]byte, []byte) { return []byte(cert), []byte(key) 
 // guarded is a town behind certificates and tokens, and the files that say so.
 type guarded struct {
 	*program
-	server, clients *authority
+	server, clients *certifier
 	dir             string
 }
 
@@ -123,10 +66,10 @@ func startGuarded(t *testing.T) *guarded {
 func startGuardedWith(t *testing.T, tokens string, change func(dir, topology string) string, flags ...string) *guarded {
 	t.Helper()
 	g := &guarded{server: newAuthority(t, "servers"), clients: newAuthority(t, "clients"), dir: t.TempDir()}
-	cert, key := g.server.issue(t, "regiond one")
-	adminCert, adminKey := g.server.issue(t, "admin one")
+	cert, key := g.server.Issue(t, "regiond one")
+	adminCert, adminKey := g.server.Issue(t, "admin one")
 	for name, content := range map[string]string{
-		"cert.pem": cert, "key.pem": key, "clients.pem": g.clients.pem,
+		"cert.pem": cert, "key.pem": key, "clients.PEM": g.clients.PEM,
 		"admin-cert.pem": adminCert, "admin-key.pem": adminKey,
 		"tokens": tokens, "admin-tokens": tokenLine("ops", "admin-secret"),
 	} {
@@ -135,12 +78,12 @@ func startGuardedWith(t *testing.T, tokens string, change func(dir, topology str
 	g.program = start(t, change(g.dir, inMemory()+strings.ReplaceAll(`access:
   cert_file: DIR/cert.pem
   key_file: DIR/key.pem
-  client_ca_file: DIR/clients.pem
+  client_ca_file: DIR/clients.PEM
   tokens_file: DIR/tokens
   admin_tokens_file: DIR/admin-tokens
   admin_cert_file: DIR/admin-cert.pem
   admin_key_file: DIR/admin-key.pem
-  admin_client_ca_file: DIR/clients.pem
+  admin_client_ca_file: DIR/clients.PEM
   admin_client_names: [operator]
 `, "DIR", g.dir)), flags...)
 	g.url = strings.Replace(g.url, "http:", "https:", 1)
@@ -150,71 +93,52 @@ func startGuardedWith(t *testing.T, tokens string, change func(dir, topology str
 // body is a check of nobody in particular; what it gets is about who asks.
 const body = `{"tenant":"acme"}`
 
+// TestWhoMayAsk: on each listener a certificate of its authority and list does as well as a token, and any other does nothing.
+// Health needs neither. A stranger's certificate does not get as far as HTTP, nor does plain HTTP.
 func TestWhoMayAsk(t *testing.T) {
 	g := startGuarded(t)
 	for i, c := range []struct {
-		who    *authority
-		fields []string
-		status int
+		url, path   string
+		name, token string // of a certificate, and a secret; "" for none
+		status      int
 	}{
-		{nil, nil, 401},
-		{g.clients, nil, 200},
-		{nil, []string{"Authorization: Bearer data-secret"}, 200},  // as good as a certificate
-		{nil, []string{"Authorization: Bearer admin-secret"}, 401}, // an operator is no gateway
+		{g.url, "/v1/check", "", "", 401},
+		{g.url, "/v1/check", "gateway", "", 200},
+		{g.url, "/v1/check", "", "data-secret", 200},
+		{g.url, "/v1/check", "", "admin-secret", 401}, // an operator is no gateway
+		{g.admin.url, "/readyz", "", "", 200},
+		{g.admin.url, "/v1/regions", "", "", 401},
+		{g.admin.url, "/v1/regions", "gateway", "", 401},
+		{g.admin.url, "/metrics", "gateway", "", 401},
+		{g.admin.url, "/v1/regions", "operator", "", 200},
+		{g.admin.url, "/metrics", "operator", "", 200},
+		{g.admin.url, "/v1/regions", "gateway", "admin-secret", 200},
+		{g.admin.url, "/v1/regions", "", "data-secret", 401},
 	} {
-		a := g.server.client(t, g.url, c.who).ask(t, http.MethodPost, "/v1/check", body, c.fields...)
-		if a.status != c.status {
-			t.Errorf("%d: certificate %v, %v: %d, want %d", i, c.who != nil, c.fields, a.status, c.status)
-		}
-		if a.status == http.StatusUnauthorized {
-			a.problem(t)
-		}
-	}
-	// A certificate of somebody else's authority does not get as far as HTTP.
-	stranger := g.server.client(t, g.url, newAuthority(t, "strangers"))
-	if a, err := stranger.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil {
-		t.Errorf("a stranger's certificate gets %d", a.status)
-	}
-	// Nor does plain HTTP, and who speaks it learns nothing.
-	plain := newClient(t, strings.Replace(g.url, "https:", "http:", 1), nil)
-	if a, err := plain.try(t.Context(), http.MethodPost, "/v1/check", body); err == nil && a.status != http.StatusBadRequest {
-		t.Errorf("plain HTTP gets %d", a.status)
-	}
-}
-
-// TestWhoMayAdminister: a certificate of the admin listener's list does as well as a token,
-// and any other of the same authority does nothing. Health needs neither.
-func TestWhoMayAdminister(t *testing.T) {
-	g := startGuarded(t)
-	for i, c := range []struct {
-		name, path string
-		fields     []string
-		status     int
-	}{
-		{"", "/readyz", nil, 200},
-		{"", "/v1/regions", nil, 401},
-		{"gateway", "/v1/regions", nil, 401},
-		{"gateway", "/metrics", nil, 401},
-		{"operator", "/v1/regions", nil, 200},
-		{"operator", "/metrics", nil, 200},
-		{"gateway", "/v1/regions", []string{"Authorization: Bearer admin-secret"}, 200},
-		{"", "/v1/regions", []string{"Authorization: Bearer data-secret"}, 401},
-	} {
-		who := g.clients
+		who, method := g.clients, http.MethodGet
 		if c.name == "" {
 			who = nil
 		}
-		if a := g.server.clientNamed(t, g.admin.url, who, c.name).ask(t, http.MethodGet, c.path, "", c.fields...); a.status != c.status {
-			t.Errorf("%d: %s of %q with %v: %d, want %d", i, c.path, c.name, c.fields, a.status, c.status)
+		if c.url == g.url {
+			method = http.MethodPost
+		}
+		var fields []string
+		if c.token != "" {
+			fields = []string{"Authorization: Bearer " + c.token}
+		}
+		if a := g.server.clientNamed(t, c.url, who, c.name).ask(t, method, c.path, body, fields...); a.status != c.status {
+			t.Errorf("%d: %s of %q with %v: %d, want %d", i, c.path, c.name, fields, a.status, c.status)
 		}
 	}
-	stranger := g.server.clientNamed(t, g.admin.url, newAuthority(t, "strangers"), "operator")
-	if a, err := stranger.try(t.Context(), http.MethodGet, "/v1/regions", ""); err == nil {
-		t.Errorf("an operator of another authority gets %d", a.status)
-	}
-	plain := newClient(t, strings.Replace(g.admin.url, "https:", "http:", 1), nil)
-	if a, err := plain.try(t.Context(), http.MethodGet, "/readyz", ""); err == nil && a.status != http.StatusBadRequest {
-		t.Errorf("plain HTTP gets %d", a.status)
+	for url, path := range map[string]string{g.url: "/v1/check", g.admin.url: "/readyz"} {
+		stranger := g.server.clientNamed(t, url, newAuthority(t, "strangers"), "operator")
+		if a, err := stranger.try(t.Context(), http.MethodPost, path, body); err == nil {
+			t.Errorf("a stranger's certificate gets %d", a.status)
+		}
+		plain := newClient(t, strings.Replace(url, "https:", "http:", 1), nil)
+		if a, err := plain.try(t.Context(), http.MethodPost, path, body); err == nil && a.status != http.StatusBadRequest {
+			t.Errorf("plain HTTP gets %d", a.status)
+		}
 	}
 }
 
@@ -222,16 +146,16 @@ func TestWhoMayAdminister(t *testing.T) {
 // asks for. To ask for some would refuse all traffic, so the data listener does not; the admin listener refuses operators.
 func TestCertificatesNeedARestart(t *testing.T) {
 	a, dir := newAuthority(t, "both"), t.TempDir()
-	cert, key := a.issue(t, "regiond one")
-	for name, content := range map[string]string{"cert.pem": cert, "key.pem": key, "ca.pem": a.pem} {
+	cert, key := a.Issue(t, "regiond one")
+	for name, content := range map[string]string{"cert.pem": cert, "key.pem": key, "ca.PEM": a.PEM} {
 		write(t, filepath.Join(dir, name), content)
 	}
 	p := start(t, inMemory())
 	p.admin.get(t, "/v1/regions").is(t, http.StatusOK)
 	p.rewrite(t, "\npolicies:", strings.ReplaceAll(`
 access:
-  {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.pem,
-   admin_cert_file: DIR/cert.pem, admin_key_file: DIR/key.pem, admin_client_ca_file: DIR/ca.pem, admin_client_names: [operator]}
+  {cert_file: DIR/cert.pem, key_file: DIR/key.pem, client_ca_file: DIR/ca.PEM,
+   admin_cert_file: DIR/cert.pem, admin_key_file: DIR/key.pem, admin_client_ca_file: DIR/ca.PEM, admin_client_names: [operator]}
 policies:`, "DIR", dir))
 	if line := p.log.Await(t, "these changes need a restart", 1); line["fields"] != "access/cert_file, access/admin_cert_file" {
 		t.Errorf("the log says %v", line)
@@ -244,7 +168,7 @@ policies:`, "DIR", dir))
 // serving is the name on the certificate that a new connection to a listener gets.
 func (g *guarded) serving(t *testing.T, url string) (string, error) {
 	t.Helper()
-	d := tls.Dialer{Config: &tls.Config{RootCAs: g.server.pool, MinVersion: tls.VersionTLS12}}
+	d := tls.Dialer{Config: &tls.Config{RootCAs: g.server.Pool, MinVersion: tls.VersionTLS12}}
 	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
 	if err != nil {
 		return "", err
@@ -260,7 +184,7 @@ func TestRenewedCertificate(t *testing.T) {
 		if name, err := g.serving(t, l.url); err != nil || name != l.who+" one" {
 			t.Fatalf("at the start: %q, %v", name, err)
 		}
-		cert, key := g.server.issue(t, l.who+" two")
+		cert, key := g.server.Issue(t, l.who+" two")
 		put(t, filepath.Join(g.dir, l.files+"cert.pem"), cert)
 		put(t, filepath.Join(g.dir, l.files+"key.pem"), key)
 		capture.Eventually(t, func() error {
@@ -271,7 +195,7 @@ func TestRenewedCertificate(t *testing.T) {
 			return err
 		})
 		// A certificate without its key would be an outage: the old one stays.
-		other, otherKey := g.server.issue(t, l.who+" three")
+		other, otherKey := g.server.Issue(t, l.who+" three")
 		failures := len(g.log.Lines("reload: the configuration in force stays"))
 		put(t, filepath.Join(g.dir, l.files+"cert.pem"), other)
 		g.log.Await(t, "reload: the configuration in force stays", failures+1)
@@ -305,11 +229,11 @@ func TestReplacedClientAuthority(t *testing.T) {
 	g.rewrite(t, others, names)
 	g.log.Await(t, "reloaded", 2)
 	next := newAuthority(t, "next clients")
-	put(t, filepath.Join(g.dir, "clients.pem"), g.clients.pem+next.pem)
+	put(t, filepath.Join(g.dir, "clients.PEM"), g.clients.PEM+next.PEM)
 	g.log.Await(t, "reloaded", 3)
 	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
 	operator.ask(t, http.MethodGet, "/v1/regions", "").is(t, http.StatusOK)
-	put(t, filepath.Join(g.dir, "clients.pem"), next.pem)
+	put(t, filepath.Join(g.dir, "clients.PEM"), next.PEM)
 	g.log.Await(t, "reloaded", 4)
 	g.server.client(t, g.url, next).ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusOK)
 	old.ask(t, http.MethodPost, "/v1/check", body).is(t, http.StatusUnauthorized)
@@ -323,9 +247,9 @@ func TestReplacedClientAuthority(t *testing.T) {
 // restart is needed before the old one runs out; half a renewal leaves the old one.
 func TestRenewedClientCertificate(t *testing.T) {
 	dir, clients := t.TempDir(), newAuthority(t, "clients")
-	files := &region.TLS{CAFile: filepath.Join(dir, "ca.pem"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
-	write(t, files.CAFile, clients.pem)
-	cert, key := clients.issue(t, "one")
+	files := &region.TLS{CAFile: filepath.Join(dir, "ca.PEM"), CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	write(t, files.CAFile, clients.PEM)
+	cert, key := clients.Issue(t, "one")
 	write(t, files.CertFile, cert)
 	if _, err := clientTLS(files); err == nil {
 		t.Error("a certificate without its key is found out at a handshake only")
@@ -346,7 +270,7 @@ func TestRenewedClientCertificate(t *testing.T) {
 	if got := shown(); got != "one" {
 		t.Errorf("at first it shows %q", got)
 	}
-	cert, key = clients.issue(t, "two")
+	cert, key = clients.Issue(t, "two")
 	put(t, files.CertFile, cert)
 	if got := shown(); got != "one" {
 		t.Errorf("with the new certificate and the old key it shows %q", got)

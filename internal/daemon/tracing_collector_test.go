@@ -73,7 +73,7 @@ func TestCollectorAway(t *testing.T) {
 			}
 			// All ended, and at most the queue is kept: the rest is lost, and counted.
 			capture.Eventually(t, func() error {
-				if lost := sumOf(p.admin.get(t, "/metrics").body, "regiond_spans_dropped_total"); lost < checks-queue {
+				if lost := p.metrics(t).sum("regiond_spans_dropped_total"); lost < checks-queue {
 					return fmt.Errorf("%v spans counted as lost", lost)
 				}
 				return nil
@@ -89,20 +89,6 @@ func TestCollectorAway(t *testing.T) {
 			}
 		})
 	}
-}
-
-// sumOf adds up all series of a metric.
-func sumOf(metrics, name string) (sum float64) {
-	for line := range strings.Lines(metrics) {
-		var value float64
-		fields := strings.Fields(line)
-		if len(fields) == 2 && strings.HasPrefix(line, name) {
-			if _, err := fmt.Sscan(fields[1], &value); err == nil {
-				sum += value
-			}
-		}
-	}
-	return sum
 }
 
 // TestCollectorBack: a collector that takes spans again is told of in one line.

@@ -40,7 +40,7 @@ type watcher struct {
 func newWatcher(files []string, reload func(why string) []string, log *slog.Logger) *watcher {
 	return &watcher{
 		reload: reload, log: log, hangUps: make(chan struct{}, 1), every: watchInterval,
-		files: files, seen: fingerprint(files),
+		files: files, seen: fingerprint(files...),
 	}
 }
 
@@ -79,7 +79,7 @@ func (w *watcher) watch(ctx context.Context) {
 		case <-w.hangUps:
 			w.files = w.reload("SIGHUP")
 		case <-timer.C:
-			now, next := fingerprint(w.files), w.every
+			now, next := fingerprint(w.files...), w.every
 			if now != w.seen && now != before {
 				next = settle
 			} else if now != w.seen {
@@ -94,25 +94,17 @@ func (w *watcher) watch(ctx context.Context) {
 	}
 }
 
-// fingerprint is a hash of the contents of files.
-func fingerprint(files []string) [sha256.Size]byte {
+// fingerprint is a hash of the names and contents of files, or of why one cannot be read.
+func fingerprint(names ...string) [sha256.Size]byte {
 	h := sha256.New()
-	for _, file := range files {
-		sum := fileSum(file)
-		h.Write(sum[:])
+	for _, name := range names {
+		content, err := files.Read(name)
+		if err != nil {
+			content = nil // which may be random
+		}
+		fmt.Fprintf(h, "%s %d %v ", name, len(content), err)
+		h.Write(content)
 	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// fileSum is a hash of a file's name and contents, or of why it cannot be read.
-func fileSum(file string) [sha256.Size]byte {
-	h := sha256.New()
-	content, err := files.Read(file)
-	if err != nil {
-		content = nil // which may be random
-	}
-	fmt.Fprintf(h, "%s %d %v ", file, len(content), err)
-	h.Write(content)
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
@@ -134,8 +126,8 @@ func watchedFiles(configFile string, top *region.Topology, name string) []string
 		if r.Gossip != nil {
 			files = append(files, r.Gossip.KeyFile)
 		}
-		for _, f := range readOnce(r) {
-			files = append(files, f.path)
+		for _, file := range onceFiles(r) {
+			files = append(files, file[1])
 		}
 		for _, t := range []*region.TLS{r.Redis.TLS, r.NATS.TLS} {
 			if t != nil {

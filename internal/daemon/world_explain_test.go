@@ -2,73 +2,13 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/regiond/regiond/quota"
 )
-
-// TestWorldExplainedIsDecided: with and without a bound, through cuts, reports that go over and resets, what is explained of
-// a limit over all regions is what the next check gets, figure by figure.
-func TestWorldExplainedIsDecided(t *testing.T) {
-	t.Parallel()
-	for seed, bound := range []string{"", ", max_overshoot: 0%", ", max_overshoot: 10%"} {
-		t.Run(fmt.Sprint(seed, bound), func(t *testing.T) {
-			inWorld(t, worldOf(60, 5*time.Second, bound), func(w *world) {
-				w.startAll()
-				random := rand.New(rand.NewPCG(uint64(seed), 1))
-				time.Sleep(6 * time.Second) // a bound is closed for a window after a start
-				kinds := map[bool]int{}
-				for step := range 200 {
-					time.Sleep(time.Duration(random.IntN(400)) * time.Millisecond)
-					p := w.regions[random.IntN(3)].one()
-					request := quota.Request{Tenant: "acme", Cost: 1 + random.Int64N(9), Explain: true}
-					switch n := random.IntN(40); {
-					case n == 0:
-						from, to := random.IntN(3), random.IntN(3)
-						if from != to {
-							w.cut(from, to, random.IntN(2) == 0)
-						}
-					case n == 1:
-						if err := p.limiter.Reset(t.Context(), "acme"); err != nil {
-							t.Fatal(err)
-						}
-					case n < 5:
-						if _, err := p.limiter.Report(t.Context(), quota.Request{Tenant: "acme", Cost: 2 * request.Cost}); err != nil {
-							t.Fatal(err)
-						}
-					}
-					synctest.Wait() // loans of this moment have come
-					said, err := p.limiter.Peek(t.Context(), request)
-					if err != nil {
-						t.Fatal(err)
-					}
-					request.Explain = false
-					got, err := p.limiter.Check(t.Context(), request)
-					if err != nil {
-						t.Fatal(err)
-					}
-					kinds[got.Allowed]++
-					s, g := said.Limits[0], got.Limits[0]
-					left := s.Remaining
-					if got.Allowed {
-						left -= request.Cost
-					}
-					if got.Allowed != said.Allowed || got.Mode != said.Mode || got.Basis != quota.BasisCached && (g.Remaining != left || g.Ceiling != s.Ceiling || g.RetryAfter != s.RetryAfter) {
-						t.Fatalf("step %d: explained as %+v %+v, and it is %+v %+v; it says %q", step, said, s, got, g, said.Explanation.Sentences)
-					}
-				}
-				if kinds[true] < 10 || kinds[false] < 10 {
-					t.Errorf("of both kinds there are %v", kinds)
-				}
-			})
-		})
-	}
-}
 
 // TestLongWorldRetryAfter: whoever is told to wait under a global limit, and is told so
 // because of others' use, of its own, or of both, is admitted when the wait is over

@@ -118,19 +118,3 @@ func TestWorldHeld(t *testing.T) {
 		})
 	}
 }
-
-// TestWorldHeldOfAReset: a reset in all regions frees what was held everywhere.
-func TestWorldHeldOfAReset(t *testing.T) {
-	t.Parallel()
-	inWorld(t, worldOf(100, time.Minute, ", counts: tokens"), func(w *world) {
-		w.startAll()
-		eu, us := w.regions[0].one(), w.regions[1].one()
-		eu.reserve(60, 2*time.Minute)
-		w.await("held", time.Second, func() bool { _, held := us.believed(eu.home); return held == 60 })
-		time.Sleep(time.Second)
-		eu.resetAll()
-		w.await("freed", time.Second, func() bool { _, held := us.believed(eu.home); return held == 0 })
-		eu.reserve(30, time.Minute)
-		w.await("held anew", time.Second, func() bool { _, held := us.believed(eu.home); return held == 30 })
-	})
-}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -92,63 +91,6 @@ func TestALoneRegionHasABound(t *testing.T) {
 			lose()
 			time.Sleep(time.Duration(loan.TermsOf(window.Microseconds()).Keep()) * time.Microsecond)
 			open("when all has left the window", true)
-		})
-	}
-}
-
-// A region that is left alone with a limit has the others' shares only when all that they used has left the window: after a
-// reload, and as a process that knows of no other region, of which a restart forgets nothing.
-func TestTheLastRegionWaitsForTheOthersShares(t *testing.T) {
-	t.Parallel()
-	const units, window = 30, 20 * time.Second
-	for _, reloads := range []bool{true, false} {
-		onRedises(t, worldOf(units, window, ", max_overshoot: 0%"), func(w *world) {
-			w.startAll()
-			used, eu := 0, w.regions[0]
-			use := func(p *node) {
-				for p.ask(1).Allowed {
-					used++
-				}
-			}
-			for _, r := range w.regions {
-				use(r.one())
-			}
-			w.regions[1].one().stop()
-			w.regions[2].one().stop()
-			time.Sleep(window / 4) // nobody is there who has to confirm
-			left := func() {
-				t.Helper()
-				for began := time.Now(); time.Since(began) < window/4; time.Sleep(time.Second) {
-					use(eu.one())
-				}
-				if used != units {
-					t.Errorf("reloaded %v: in one window %d units are admitted, want %d", reloads, used, units)
-				}
-			}
-			file := regexp.MustCompile(`(?m)^  - \{name: (ap-south|us-east).*\n`).ReplaceAllString(w.text, "")
-			if reloads {
-				w.text = "revision: 1\n" + file
-				eu.one().reload()
-				left()
-			} else {
-				eu.one().stop()
-				_, policies, _ := strings.Cut(w.text, "policies:")
-				w.text = `regions: [{name: eu-west, http: "127.0.0.1:0", admin: "127.0.0.1:0", redis: ` + eu.redisField() + "}]\npolicies:" + policies
-				if err := eu.attempt("one"); err == nil || !strings.Contains(err.Error(), "set revision: 1") {
-					t.Errorf("with other regions than are in force under one revision it starts: %v", err)
-				}
-				w.text = "revision: 1\n" + w.text
-				eu.start("one")
-				left()
-				eu.one().stop()
-				eu.start("two")
-				left()
-			}
-			time.Sleep(time.Duration(loan.TermsOf(window.Microseconds()).Keep()) * time.Microsecond)
-			used = 0
-			if use(eu.one()); used != units {
-				t.Errorf("reloaded %v: later it admits %d of %d units", reloads, used, units)
-			}
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -24,77 +23,20 @@ func (p *node) useAll() (units int64) {
 	return units
 }
 
-// TestWorldRedisForgets: a Redis that loses all it held in the middle of a window
-// does not give the limit out again.
-func TestWorldRedisForgets(t *testing.T) {
-	t.Parallel()
-	const (
-		units  = 600
-		window = 20 * time.Second
-	)
-	for _, row := range []struct {
-		name string
-		lose func(p *node) *node
-	}{
-		{"flushed", func(p *node) *node {
-			p.home.redis.FlushAll()
-			return p
-		}},
-		{"away for a second and back empty", func(p *node) *node {
-			p.home.away.Store(true)
-			time.Sleep(time.Second)
-			p.home.redis.FlushAll()
-			p.home.away.Store(false)
-			return p.awaitRedis()
-		}},
-		{"flushed, and the process killed", func(p *node) *node {
-			p.kill()
-			p.home.redis.FlushAll()
-			return p.home.start("one").awaitReady()
-		}},
-	} {
-		onRedises(t, worldOf(units, window, ""), func(w *world) {
-			w.startAll()
-			time.Sleep(200 * time.Millisecond)
-			h := newTruth(w, units, window)
-			eu, us := w.regions[0], w.regions[1]
-			for range 8 {
-				h.ask(us.one(), 10)
-			}
-			used := h.use(eu.one(), 40, 10)
-			time.Sleep(3 * time.Second)
-			p := row.lose(eu.one())
-			// All of the world is asked for all at once, again and again.
-			for began := time.Now(); time.Since(began) < 2*window; time.Sleep(200 * time.Millisecond) {
-				h.use(p, 3, 10)
-				h.use(us.one(), 3, 10)
-			}
-			t.Logf("%-34s %d of %d were used before; worst window %+d units, %+d of it not in transit", row.name, used+80, units, h.over, h.beyond)
-			if h.share(h.beyond) > fadesWithin {
-				t.Errorf("%s: %d units over the limit that were not in transit", row.name, h.beyond)
-			}
-			if h.all(w.now()) < units/2 {
-				t.Errorf("%s: the limit is hardly used any more: %d", row.name, h.all(w.now()))
-			}
-		})
-	}
-}
-
 // TestWorldProcessDies: what a process admitted and had told nobody is known by its
 // Redis. Its next life answers by it at once, and tells the others.
 func TestWorldProcessDies(t *testing.T) {
 	t.Parallel()
-	const units = 600
-	onRedises(t, worldOf(units, time.Hour, ""), func(w *world) {
+	onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
 		w.startAll()
 		time.Sleep(200 * time.Millisecond)
-		h := newTruth(w, units, time.Hour)
 		eu, us := w.regions[0], w.regions[1]
-		used := h.use(eu.one(), 5, 10)
-		h.use(us.one(), 2, 10)
+		const used = int64(53)
+		eu.one().ask(50)
+		us.one().ask(20)
 		time.Sleep(3 * time.Second)
 		before := us.one().estimate(eu)
-		used += h.use(eu.one(), 1, 3)
+		eu.one().ask(3)
 		eu.one().askFor("quiet", 2) // and nobody of eu-west asks for that one again
 		eu.one().kill()             // before the tick that says so
 		if got := us.one().estimate(eu) + us.one().estimateFor("quiet", eu); got != before {
@@ -102,8 +44,8 @@ func TestWorldProcessDies(t *testing.T) {
 		}
 		p := eu.start("one")
 		d, _ := p.explained("acme")
-		if left := d.Limits[0].Remaining; left > units/3-used {
-			t.Errorf("the new life's first answer leaves %d of its part of %d, %d are used", left, units/3, used)
+		if left := d.Limits[0].Remaining; left > wholeLimit/3-used {
+			t.Errorf("the new life's first answer leaves %d of its part of %d, %d are used", left, wholeLimit/3, used)
 		}
 		took := w.await("the peers know", 5*time.Second, func() bool {
 			ap := w.regions[2].one()
@@ -115,69 +57,37 @@ func TestWorldProcessDies(t *testing.T) {
 		if got, want := p.estimate(us), int64(20); got != want {
 			t.Errorf("the new life believes that the others used %d, and it is %d", got, want)
 		}
+		// A sibling that lives tells what one that dies had told nobody.
+		eu.start("two")
+		time.Sleep(3 * time.Second)
+		p.askFor("still", 4)
+		p.kill()
+		w.await("its sibling has told the peers", 20*time.Second, func() bool { return us.one().estimateFor("still", eu) == 4 })
 	})
 }
 
-// What a region has used counts on when it is taken out of the topology.
+// What a region has used counts on when a reload takes it out of the topology.
 func TestWorldRegionTakenOut(t *testing.T) {
 	t.Parallel()
-	for _, restart := range []bool{false, true} {
-		onRedises(t, worldOf(wholeLimit, 24*time.Hour, ""), func(w *world) {
-			w.startAll()
-			eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
-			if used := ap.one().useAll(); used != wholeLimit {
-				t.Fatalf("ap-south used %d of %d", used, wholeLimit)
-			}
-			time.Sleep(time.Second)
-			ap.one().kill()
-			time.Sleep(30 * time.Second)
-			w.text = "revision: 1\n" + regexp.MustCompile(`(?m)^  - \{name: ap-south.*\n`).ReplaceAllString(w.text, "")
-			eu.one().reload()
-			us.one().reload()
-			name := "a region is taken out"
-			if restart {
-				name = "and a process restarts"
-				eu.one().stop()
-				eu.start("one").awaitReady()
-				w.await("eu-west has learnt of it", 30*time.Second, w.global)
-				us.one().stop() // now every process of the regions that are left has started anew
-				us.start("one").awaitReady()
-			}
-			w.await("global of two", 30*time.Second, w.global)
-			time.Sleep(time.Second)
-			if more := eu.one().useAll() + us.one().useAll(); more != 0 {
-				t.Errorf("%s: %d units more than the limit are admitted", name, more)
-			}
-			_, terms := us.one().explained("acme")
-			if !strings.Contains(terms.Formula, "ap-south 600") {
-				t.Errorf("the formula does not name the former region: %s", terms.Formula)
-			}
-		})
-	}
-}
-
-// What a process knows that its siblings have used binds it while Redis is away.
-func TestWorldSiblingsWithoutRedis(t *testing.T) {
-	t.Parallel()
-	onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+	onRedises(t, worldOf(wholeLimit, 24*time.Hour, ""), func(w *world) {
 		w.startAll()
-		eu := w.regions[0]
-		two := eu.start("two").awaitReady()
-		w.await("global", 30*time.Second, w.global)
-		if used := two.useAll(); used != wholeLimit {
-			w.t.Fatalf("the sibling used %d", used)
+		eu, us, ap := w.regions[0].one(), w.regions[1].one(), w.regions[2].one()
+		if used := ap.useAll(); used != wholeLimit {
+			t.Fatalf("ap-south used %d of %d", used, wholeLimit)
 		}
-		time.Sleep(5 * time.Second)
-		eu.away.Store(true)
-		more := int64(0)
-		for range 400 {
-			if eu.one().ask(10).Allowed {
-				more += 10
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if more != 0 {
+		time.Sleep(time.Second)
+		ap.kill()
+		time.Sleep(30 * time.Second)
+		w.text = "revision: 1\n" + regexp.MustCompile(`(?m)^  - \{name: ap-south.*\n`).ReplaceAllString(w.text, "")
+		eu.reload()
+		us.reload()
+		w.await("global of two", 30*time.Second, w.global)
+		time.Sleep(time.Second)
+		if more := eu.useAll() + us.useAll(); more != 0 {
 			t.Errorf("%d units more than the limit are admitted", more)
+		}
+		if _, terms := us.explained("acme"); !strings.Contains(terms.Formula, "ap-south 600") {
+			t.Errorf("the formula does not name the former region: %s", terms.Formula)
 		}
 	})
 }
@@ -236,77 +146,50 @@ func TestWorldStartsWhileRedisIsAway(t *testing.T) {
 	})
 }
 
-// A loss of any kind ends the epoch of a region's store, when it is noticed: by a check, or
-// by a turn of its state.
-func TestWorldLossEndsTheEpoch(t *testing.T) {
+// A check that misses the region's own usage counter ends the epoch of its store.
+func TestWorldLostCounterEndsTheEpoch(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		what string
-		key  string // that begins so is lost
-		asks bool
-	}{
-		{"a usage counter", "rl:{acme}:t.", true},
-		{"the region's hash", "rl:region", false},
-	} {
-		onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
-			w.startAll()
-			eu := w.regions[0]
-			eu.one().ask(10)
-			time.Sleep(5 * time.Second)
-			before := eu.one().replication.state.Store()
-			for _, key := range eu.redis.Keys() {
-				if strings.HasPrefix(key, row.key) {
-					eu.redis.Del(key)
-				}
+	onRedises(t, worldOf(wholeLimit, time.Hour, ""), func(w *world) {
+		w.startAll()
+		eu := w.regions[0]
+		eu.one().ask(10)
+		time.Sleep(5 * time.Second)
+		before := eu.one().state.Store()
+		for _, key := range eu.redis.Keys() {
+			if strings.HasPrefix(key, "rl:{acme}:t.") {
+				eu.redis.Del(key)
 			}
-			if row.asks {
-				eu.one().ask(10)
-				if now := eu.one().replication.state.Store(); now == before {
-					t.Errorf("%s: a check has noticed the loss, and the epoch is still %v", row.what, now)
-				}
-			}
-			time.Sleep(3 * state.TurnEvery)
-			after := eu.one().replication.state.Store()
-			if before.Epoch == 0 || after.Epoch == 0 || after.Epoch == before.Epoch || after.Lost == 0 {
-				t.Errorf("%s: the epoch was %v and is %v", row.what, before, after)
-			}
-			if other := w.regions[1].one().replication.state.Store(); other.Lost != 0 {
-				t.Errorf("%s: another region's epoch is %v", row.what, other)
-			}
-			name := eu.one().options.Region
-			for _, again := range []bool{false, true} {
-				if refused, err := eu.one().reopen(context.Background(), name); err != nil || (refused != "") != again {
-					t.Errorf("%s: reopened: %q, %v", row.what, refused, err)
-				}
-			}
-			eu.one().ask(10)
-			time.Sleep(3 * state.TurnEvery)
-			if now := eu.one().replication.state.Store(); now.Epoch <= after.Epoch || now.Lost != 0 {
-				t.Errorf("%s: reopened, the epoch was %v and is %v", row.what, after, now)
-			}
-			if refused, _ := eu.one().reopen(context.Background(), "nowhere"); refused == "" {
-				t.Errorf("%s: reopened by another name", row.what)
-			}
-		})
-	}
-}
-
-// use asks for units so many times, and says how many were admitted.
-func (h *truth) use(p *node, times int, cost int64) (units int64) {
-	h.w.t.Helper()
-	for range times {
-		if h.ask(p, cost).Allowed {
-			units += cost
 		}
-	}
-	return units
+		eu.one().ask(10)
+		if now := eu.one().state.Store(); before.Epoch == 0 || now.Epoch == before.Epoch || now.Lost == 0 {
+			t.Errorf("the epoch was %v and is %v", before, now)
+		}
+		if other := w.regions[1].one().state.Store(); other.Lost != 0 {
+			t.Errorf("another region's epoch is %v", other)
+		}
+	})
 }
 
-// awaitRedis waits until the store decides again.
-func (p *node) awaitRedis() *node {
-	p.w.t.Helper()
-	p.w.await("redis is back", 5*time.Second, p.redis.Available)
-	return p
+// TestWorldLostLoansEndTheEpoch: so does the loss of what the store had of loans, while the usage counter is still there.
+func TestWorldLostLoansEndTheEpoch(t *testing.T) {
+	t.Parallel()
+	onRedises(t, worldOf(wholeLimit, time.Hour, ", max_overshoot: 0%"), func(w *world) {
+		w.startAll()
+		eu := w.regions[0]
+		for range 100 {
+			eu.one().ask(4)
+			time.Sleep(100 * time.Millisecond)
+		}
+		before := eu.one().state.Store()
+		if !eu.redis.Del("rl:{acme}:b.all:standard:::") {
+			t.Fatal("the store has nothing of loans")
+		}
+		eu.one().ask(4)
+		w.await("another epoch", 5*time.Second, func() bool { return eu.one().state.Store().Epoch != before.Epoch })
+		if now := eu.one().state.Store(); before.Lost != 0 || now.Lost == 0 {
+			t.Errorf("the store was %v and is %v", before, now)
+		}
+	})
 }
 
 // awaitReady waits as a load balancer does.

@@ -104,8 +104,6 @@ func (p *node) askFor(tenant string, cost int64) quota.Decision {
 	return d
 }
 
-func tenantName(i int) string { return fmt.Sprintf("tenant-%05d", i) }
-
 // explained is what a check would get, and why.
 func (p *node) explained(tenant string) (quota.Decision, quota.CeilingTerms) {
 	p.w.t.Helper()

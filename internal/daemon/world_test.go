@@ -34,7 +34,6 @@ const (
 //	  ap-south ─ node …           bus, air
 type world struct {
 	t       *testing.T
-	began   time.Time
 	bus     *meshtest.Network
 	air     *gossiptest.Network
 	regions []*nodeRegion
@@ -65,8 +64,7 @@ func worldStores(t *testing.T, policies string, redises bool, f func(w *world)) 
 	t.Helper()
 	keys := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, keys: keys, began: time.Now(), bus: meshtest.NewNetwork(1), air: gossiptest.New(1)}
-		w.air.SetUsual(gossiptest.Path{Latency: oneWay})
+		w := &world{t: t, keys: keys, bus: meshtest.NewNetwork(1), air: gossiptest.New(oneWay)}
 		names := []string{"eu-west", "us-east", "ap-south"}
 		w.bus.SetAll(meshtest.Link{Latency: oneWay}, names...)
 		var b strings.Builder
@@ -246,16 +244,13 @@ func (w *world) awaitBy(what string, most, step time.Duration, done func() bool)
 	}
 }
 
-// now is true time, µs since the world began; it is never 0.
-func (w *world) now() int64 { return 1 + time.Since(w.began).Microseconds() }
-
 // cut cuts, or with false heals, the way from one region to another, one way.
 func (w *world) cut(from, to int, yes bool) {
 	a, b := w.regions[from], w.regions[to]
 	w.bus.Set(a.name, b.name, meshtest.Link{Latency: oneWay, Cut: yes})
 	for i := range maxWorldProcesses {
 		for j := range maxWorldProcesses {
-			w.air.Set(a.addr(i), b.addr(j), gossiptest.Path{Latency: oneWay, Cut: yes})
+			w.air.Cut(a.addr(i), b.addr(j), yes)
 		}
 	}
 }

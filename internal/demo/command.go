@@ -2,7 +2,7 @@
 // topology that they share, cuts between them, the calls of the admin listeners by which the page and another
 // terminal make and heal those cuts, and the table that shows what follows.
 //
-//	regiond demo cut eu-west ──HTTP──▶ Control ──▶ Cuts ◀── Bus        usage, beats, digests
+//	regiond demo cut eu-west ──HTTP──▶ Control ──▶ Cuts ◀── Bus        usage, heartbeats, snapshots
 //	                                                    ◀── Transport  gossip
 //
 // A cut lives between a daemon and its network: nothing in the daemon knows that

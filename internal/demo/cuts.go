@@ -93,9 +93,9 @@ func (c *Cuts) Bus(region string, inner meshsync.Bus) *Bus {
 	return &Bus{Bus: inner, cuts: c, region: region, out: make(chan meshsync.Message)}
 }
 
-// Publish hands a message over. A digest request names the region that is asked
-// and not the one that asks, so a cut takes it here; from everything else who
-// receives knows the author, and takes it there.
+// Publish hands a message over. A snapshot request and a loan name the recipient
+// and not the author, so a cut takes them here; of everything else who receives knows
+// the author, and takes it there.
 func (b *Bus) Publish(subject string, data []byte, header ...meshsync.Field) error {
 	if b.cuts.between(b.region, regionOf(subject)) {
 		return nil
@@ -126,8 +126,8 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 }
 
-// regionOf is the last word of a subject: the author, or for a digest request the
-// region that is asked.
+// regionOf is the last word of a subject: the author, or the recipient of a snapshot
+// request or a loan; EveryRegion of wants, which a cut takes at the region that is cut off.
 func regionOf(subject string) string {
 	return subject[strings.LastIndexByte(subject, '.')+1:]
 }
@@ -145,19 +145,19 @@ type Transport struct {
 // Listen binds a port of loopback that is free on TCP and UDP for a region's
 // gossip. The caller closes the Transport.
 func (c *Cuts) Listen(region string) (*Transport, error) {
-	var t *Transport
-	err := tryPorts(func(port int) error {
-		inner, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{loopback}, BindPort: port, Logger: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-		})
-		if err == nil {
-			t = &Transport{Transport: inner, cuts: c, region: region, addr: address(port)}
+	var inner *memberlist.NetTransport
+	var err error
+	for range portTries { // a port that is free on TCP may be taken on UDP
+		if inner, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{loopback}, Logger: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		}); err == nil {
+			break
 		}
-		return err
-	})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bind gossip of %s: %w", region, err)
 	}
+	t := &Transport{Transport: inner, cuts: c, region: region, addr: address(inner.GetAutoBindPort())}
 	c.at(t.addr, region)
 	return t, nil
 }
@@ -200,8 +200,8 @@ func (t *Transport) Close() error {
 // loopback is where everything in the demo listens, and nowhere else.
 const loopback = "127.0.0.1"
 
-// Free ports are looked for below those that systems give to outgoing
-// connections: between the moment when a port is found free and the one when
+// A free port is looked for below those that systems give to outgoing
+// connections: between the moment when it is found free and the one when
 // NATS binds it, no connection can take it.
 const (
 	firstFree = 20_000
@@ -209,30 +209,16 @@ const (
 	portTries = 50
 )
 
-// tryPorts calls use with one port after the other until it succeeds, and returns
-// its last error.
-func tryPorts(use func(port int) error) error {
-	var err error
+// FreeAddr finds host:port on loopback where somebody can listen soon.
+func FreeAddr(ctx context.Context) (addr string, err error) {
 	for range portTries {
-		if err = use(firstFree + rand.N(lastFree-firstFree)); err == nil {
-			return nil
+		addr = address(firstFree + rand.N(lastFree-firstFree))
+		l, failed := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err = failed; err == nil {
+			return addr, l.Close()
 		}
 	}
-	return err
-}
-
-// FreeAddr finds host:port on loopback where somebody can listen soon.
-func FreeAddr(ctx context.Context) (string, error) {
-	var addr string
-	err := tryPorts(func(port int) error {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address(port))
-		if err != nil {
-			return err
-		}
-		addr = address(port)
-		return l.Close()
-	})
-	return addr, err
+	return "", err
 }
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }

@@ -1,9 +1,7 @@
 package demo
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -37,19 +35,34 @@ const (
 )
 
 const (
-	// acmeUnits are so few that one command uses them up.
-	acmeUnits = 100
 	// BusyUnits are a little less than the traffic of the demo asks for: the
 	// limit has something to do, and a cut is felt where most of the traffic is.
 	BusyUnits = 100
 	// BusyWindow is so short that one sees units come free.
 	BusyWindow = 10 * time.Second
-	// Window is that of all other global limits here.
-	Window = time.Minute
+	// global is the name of each global limit.
+	global = "sustained"
 	// meterUnits are never used up. The limit that has them shares its log with
 	// Busy's global one, so that what remains of it is exactly what is used.
 	meterUnits = 5_000
 )
+
+// policies has a limit that each region decides alone beside each global one: a burst that is large enough to use up the other at
+// one go, or the meter of what is used.
+const policies = `policies:
+  - {name: standard, limits: &limits [{name: burst, units: 100, per: 1s}, {name: %[1]s, units: 100, per: 1m, scope: global}]}
+  - {name: best-effort, on_partition: open, limits: *limits}
+  - {name: strict, on_partition: closed, limits: *limits}
+  - {name: busy, limits: [{name: %[1]s, units: %[2]d, per: %[3]v, scope: global}, &meter {name: meter, units: %[4]d, per: %[3]v}]}
+  - {name: bounded, on_store_loss: closed, limits: [{name: %[1]s, units: %[2]d, per: %[3]v, scope: global, max_overshoot: 0%%}, *meter]}
+tenants:
+  default: {policy: standard}
+  ` + Acme + `: {policy: standard}
+  ` + Open + `: {policy: best-effort}
+  ` + Closed + `: {policy: strict}
+  ` + Busy + `: {policy: busy}
+  ` + Strict + `: {policy: bounded}
+`
 
 // Regions are the demo's, in the topology's order.
 func Regions() []string { return []string{"eu-west", "us-east", "ap-south"} }
@@ -70,71 +83,20 @@ func Rates() []int { return []int{6, 4, 2} }
 // on, everything embedded. gossip and gateways are host:port, one per region, and key is the file
 // of what they share.
 func Topology(port int, gossip, gateways []string, key string) (*region.Topology, error) {
-	t := &region.Topology{
-		Cluster:    "demo",
-		MaxUnknown: region.DefaultMaxUnknown, MaxValues: region.DefaultMaxValues,
-		ShareTop: true,
-		Headers:  quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
-		LogLevel: slog.LevelInfo,
-		Policies: []quota.Policy{
-			policy("standard", quota.FailShare),
-			policy("best-effort", quota.FailOpen),
-			policy("strict", quota.FailClosed),
-			busy("busy", 0),
-			busy("bounded", quota.Strict),
-		},
-		Tenants: region.Tenants{
-			Default: &quota.Tenant{Policy: "standard"},
-			Listed: map[string]quota.Tenant{
-				Acme: {Policy: "standard"}, Open: {Policy: "best-effort"}, Closed: {Policy: "strict"}, Busy: {Policy: "busy"},
-				Strict: {Policy: "bounded"},
-			},
-		},
-	}
+	text := fmt.Appendf([]byte("cluster: demo\n"), policies+"regions:\n", global, BusyUnits, BusyWindow, meterUnits)
 	for i, name := range Regions() {
-		t.Regions = append(t.Regions, region.Region{
-			Name: name, Weight: region.DefaultWeight, HTTP: address(port + i), GRPC: address(port + GRPCOffset + i), Admin: address(port + AdminOffset + i),
-			Gossip: &region.Gossip{Bind: gossip[i], Advertise: gossip[i], KeyFile: key},
-			Redis:  region.Redis{Embedded: true},
-			NATS:   region.NATS{Embedded: true, Gateway: gateways[i]},
-		})
+		text = fmt.Appendf(text, "  - {name: %s, http: %q, grpc: %q, admin: %q, gossip: {bind: %q, advertise: %q, key_file: %q}, "+
+			"redis: {embedded: true}, nats: {embedded: true, gateway: %q}}\n", name, address(port+i), address(port+GRPCOffset+i), address(port+AdminOffset+i),
+			gossip[i], gossip[i], key, gateways[i])
 	}
-	var errs []error
-	for _, m := range t.Validate() {
-		errs = append(errs, fmt.Errorf("%s: %s", m.Pointer, m.Detail))
-	}
-	return t, errors.Join(errs...)
-}
-
-// policy has a limit that each region decides alone beside the global one; both
-// are decided at once. The burst is large enough to use up the other at one go.
-func policy(name string, onPartition quota.FailMode) quota.Policy {
-	return quota.Policy{Name: name, OnPartition: onPartition, EnforcePercent: -1, Limits: []quota.Limit{
-		{Name: "burst", Units: acmeUnits, Window: time.Second},
-		sustained(acmeUnits),
-	}}
-}
-
-// busy has a limit that the demo's traffic meets, and one beside it that shows how much of it
-// is used.
-func busy(name string, most quota.Overshoot) quota.Policy {
-	l := sustained(BusyUnits)
-	l.Window, l.MaxOvershoot = BusyWindow, most
-	p := quota.Policy{Name: name, EnforcePercent: -1, Limits: []quota.Limit{l, {Name: "meter", Units: meterUnits, Window: BusyWindow}}}
-	if most > 0 {
-		p.OnStoreLoss = quota.FailClosed
-	}
-	return p
-}
-
-func sustained(units int64) quota.Limit {
-	return quota.Limit{Name: "sustained", Units: units, Window: Window, Scope: quota.ScopeGlobal}
+	t, _, err := region.Parse("demo", text)
+	return t, err
 }
 
 // Meter reads what Busy, or Strict, has used in a region off a decision about it.
 func Meter(d *quota.Decision) (used, ceiling int64) {
 	i := slices.IndexFunc(d.Limits, func(s quota.LimitState) bool { return s.Limit.Name == "meter" })
-	j := slices.IndexFunc(d.Limits, func(s quota.LimitState) bool { return s.Limit.Name == "sustained" })
+	j := slices.IndexFunc(d.Limits, func(s quota.LimitState) bool { return s.Limit.Name == global })
 	if i < 0 || j < 0 {
 		return 0, 0
 	}

@@ -49,7 +49,7 @@ func (w *watcher) run(ctx context.Context) error {
 func (w *watcher) look(ctx context.Context) (*PageState, error) {
 	c := w.cluster
 	s := &PageState{
-		Tenant: Busy, Strict: Strict, Limit: sustained(0).Name, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(),
+		Tenant: Busy, Strict: Strict, Limit: global, Units: BusyUnits, WindowMS: BusyWindow.Milliseconds(),
 		Demand: c.demand.Rate(), MaxDemand: MaxDemand, Quiet: c.quiet, Cut: c.cuts.Off(),
 	}
 	var used, usedStrict int64

@@ -19,7 +19,7 @@ const (
 	Step = 5 * time.Second
 	Span = 15 * time.Minute
 	// MaxPolicies bounds the policies of the timeline that have points of their own; those that come
-	// first in the sample do. At 24 bytes for each point all take 276 KiB.
+	// first in the sample do. At 24 bytes for each point all take 274 KiB, with those of Others.
 	MaxPolicies = 64
 	// Others is what stands for all other policies together. No policy has such a name.
 	Others = "(others)"

@@ -29,7 +29,7 @@ func (v *Report) Print(w io.Writer, now time.Time) {
 		fmt.Fprintf(w, "topology revision %d, %s\n", t.Revision, t.text())
 		switch {
 		case t.HeldMS > 0 && t.Agreed:
-			fmt.Fprintf(w, "limits with max_overshoot keep to the smaller shares of before for another %s\n", span(t.HeldMS))
+			fmt.Fprintf(w, "limits with max_overshoot keep to shares no larger than before for another %s\n", span(t.HeldMS))
 		case t.HeldMS > 0:
 			fmt.Fprintf(w, "limits with max_overshoot keep to them until all regions have had the same for %s\n", span(t.HeldMS))
 		}

@@ -78,7 +78,7 @@ func CountersOfAReset(t *testing.T, newStore New) {
 		}
 		had = v.Limits[0].Counter.Generation
 	}
-	if err := s.Reset(context.Background(), "a*c"); err != nil {
+	if err := s.ResetAll(context.Background(), "a*c", 0); err != nil {
 		t.Fatal(err)
 	}
 	check("a reset of the logs", "a*c", 7, 5)
@@ -255,7 +255,7 @@ func reset(t *testing.T, newStore New) {
 		}
 		record(tenant)
 	}
-	if err := s.Reset(context.Background(), "a*c"); err != nil {
+	if err := s.ResetAll(context.Background(), "a*c", 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range tenants {

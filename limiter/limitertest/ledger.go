@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"context"
 	_ "embed"
 	"strconv"
 	"strings"
@@ -59,7 +60,9 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 		l = calendarLimit(words[0], number(t, words[2]), words[4], 0)
 	} else {
 		l = &quota.Limit{Name: words[0], Units: number(t, words[2]), Window: time.Duration(number(t, words[4])) * time.Microsecond}
-		if err := l.Algorithm.UnmarshalText([]byte(words[1])); err != nil {
+		if words[1] == "concurrent" {
+			l.Algorithm = quota.Concurrent
+		} else if err := l.Algorithm.UnmarshalText([]byte(words[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,6 +76,8 @@ func parseLimit(t *testing.T, words []string) (set string, l *quota.Limit) {
 			l = calendarLimit(l.Name, l.Units, words[4], number(t, value))
 		case "by":
 			l.By = []string{value}
+		case "tokens":
+			l.Counts = quota.CountsTokens
 		default:
 			t.Fatalf("%q means nothing: %q", w, words)
 		}
@@ -95,6 +100,9 @@ func (l *ledger) run(t *testing.T, newStore New) {
 	p, questions := newPair(s, now, "acme"), map[string]*Question{}
 	for name, limits := range l.limits {
 		questions[name] = p.reference.ask(limits...)
+		if asked := rates(limits); len(asked) < len(limits) {
+			questions[plain+name] = p.reference.ask(asked...)
+		}
 	}
 	var batch []line
 	for _, text := range l.lines {
@@ -113,12 +121,16 @@ func (p *pair) settle(t *testing.T, batch []line) {
 	if len(batch) == 0 {
 		return
 	}
-	var calls []store.Call
-	for i := range batch {
-		calls = append(calls, batch[i].call)
-	}
 	p.us = Epoch + batch[0].us
 	p.now()
+	var calls []store.Call
+	for i := range batch {
+		if batch[i].op == 'd' {
+			p.reset(t, batch[i].cost)
+			return
+		}
+		calls = append(calls, batch[i].call)
+	}
 	judged := decide(p.reference, calls...)
 	for i, v := range decide(p.store, calls...) {
 		ln, q := &batch[i], batch[i].question
@@ -131,9 +143,26 @@ func (p *pair) settle(t *testing.T, batch []line) {
 	}
 }
 
+// reset forgets the tenant, and its usage counters of generations up to a time after Epoch; 0: none.
+func (p *pair) reset(t *testing.T, upTo int64) {
+	t.Helper()
+	if upTo != 0 {
+		upTo += Epoch
+	}
+	if err := p.store.ResetAll(context.Background(), p.tenant, upTo); err != nil {
+		t.Fatal(err)
+	}
+	p.reference.region.Forget(string(store.AppendPrefix(nil, p.tenant)), p.tenant, upTo)
+}
+
+// plain is before the name of a set of limits of which checks are not asked about the concurrent ones.
+const plain = "plain "
+
 type line struct {
 	text     string
 	us       int64
+	op       store.Op
+	cost     int64
 	joins    bool // the batch of the line before
 	question *Question
 	call     store.Call
@@ -142,19 +171,25 @@ type line struct {
 
 func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 	t.Helper()
-	left, want, ok := strings.Cut(text, " = ")
+	left, want, _ := strings.Cut(text, " = ")
 	words := strings.Fields(left)
-	if !ok || len(words) < 3 {
+	if len(words) < 3 {
 		t.Fatalf("a line has a time, an op, a cost and a verdict: %s", text)
 	}
-	ln := line{text: text, joins: words[0] == "+", want: strings.Join(strings.Fields(want), " ")}
+	ln := line{text: text, joins: words[0] == "+", want: strings.Join(strings.Fields(want), " "), op: store.Op(words[1][0]), cost: number(t, words[2])}
 	if !ln.joins {
 		ln.us = number(t, words[0])
 	}
 	var ceilings []int64
-	set, record, mark := "", "", ""
+	set, record, mark, hold := "", "", "", store.Hold{KeepUS: holdKeepUS, GoneUS: Epoch + 2*holdKeepUS}
 	for _, w := range words[3:] {
 		switch w[0] {
+		case '!':
+			id, ttl, _ := strings.Cut(w[1:], "/")
+			hold.ID = number(t, id)
+			if ttl != "" {
+				hold.TTLUS = number(t, ttl)
+			}
 		case '@':
 			for c := range strings.SplitSeq(w[1:], ",") {
 				ceilings = append(ceilings, number(t, c))
@@ -167,8 +202,13 @@ func parseLine(t *testing.T, text string, questions map[string]*Question) line {
 			t.Fatalf("%q means nothing: %s", w, text)
 		}
 	}
-	ln.question = questions[set]
-	ln.call = ln.question.Call("acme", store.Op(words[1][0]), number(t, words[2]), ceilings)
+	if ln.question = questions[set]; !ln.op.OfReservation() && questions[plain+set] != nil {
+		ln.question = questions[plain+set]
+	}
+	ln.call = ln.question.Call("acme", ln.op, ln.cost, ceilings)
+	if ln.op.OfReservation() {
+		ln.call.Hold = hold
+	}
 	if record != "" {
 		ln.call.Record, ln.call.Print = "rl:{acme}:i:"+record, mark
 	}

@@ -49,11 +49,12 @@ func RunLoans(t *testing.T, newStore New) {
 			"drift": func(t *rapid.T) { m.book.FastPPM = rapid.SampledFrom([]int64{0, 1, 20_000}).Draw(t, "ppm") },
 			"burnt": m.burnt,
 			"cycle": m.cycle,
+			"rests": m.rests,
 			"back":  m.cameBack,
 			"fence": m.outside,
 			"share": func(t *rapid.T) { m.book.Share = rapid.Int64Range(0, 9).Draw(t, "share") },
 			"reset": func(t *rapid.T) {
-				if err := kept.Reset(context.Background(), m.tenant); err != nil {
+				if err := kept.ResetAll(context.Background(), m.tenant, 0); err != nil {
 					t.Fatal(err)
 				}
 				m.log, m.holds = nil, nil
@@ -331,6 +332,23 @@ func (m *booked) cycle(t *rapid.T) {
 	}
 	m.us += 9*length + rapid.Int64Range(-2, 2).Draw(t, "µs")
 	m.loans(t)
+}
+
+// rests has reservations rest on loans of regions with other max_ttl, one after the other, and then units asked for.
+func (m *booked) rests(t *rapid.T) {
+	for range rapid.IntRange(1, 2).Draw(t, "reservations") {
+		m.reserve(t)
+		g := loan.Grant{From: "b", ID: loan.ID{Epoch: 8, Stamp: m.us}, Units: 4, New: true, Epoch: m.book.Bound.Epoch, Time: m.us, MaxTTL: m.allows(t)}
+		m.book.Accept(m.us, g)
+		m.loans(t, store.LoanOp{Kind: store.LoanAccept, Grant: g})
+		m.us += rapid.Int64Range(0, 2).Draw(t, "µs")
+	}
+	o := store.LoanOp{Kind: store.LoanLend, Units: 6, Request: loan.Request{From: "eu-west", Epoch: 9, Time: 44}}
+	m.book.Ceiling(m.us)
+	if g, lent := m.book.Lend(m.us, m.used(), o.Units, o.Request); lent {
+		m.names = append(m.names, fmt.Sprint(g.ID))
+	}
+	m.loans(t, o)
 }
 
 // cameBack has all of a loan to a peer come back, and then another max_ttl, and waits for as long as the record stays, or not quite.

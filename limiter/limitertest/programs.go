@@ -90,7 +90,7 @@ func (p *pair) compare(t failer, calls ...store.Call) {
 		if p.seen != nil {
 			p.seen(&got[i])
 		}
-		if g, w := holdText(q, &got[i])+q.Shared(&got[i]), holdText(q, &want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
+		if g, w := q.Text(&got[i])+q.Shared(&got[i]), q.Text(&want[i])+q.Shared(&want[i]); g != w || got[i].StoreUS != want[i].StoreUS {
 			c := calls[i]
 			t.Fatalf("step %d, %c %d of %d under %v at %d:\nstore  %s\noracle %s",
 				p.steps, c.Op, i, c.Cost, c.Ceilings, got[i].StoreUS, g, w)

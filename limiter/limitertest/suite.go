@@ -82,8 +82,9 @@ func (q *Question) Call(tenant string, op store.Op, cost int64, ceilings []int64
 	return c
 }
 
-// Text is a verdict in the limits' order: outcome, then "remaining wait reset"
-// of each limit, with bars between.
+// Text is a verdict in the limits' order: outcome, then "remaining wait reset" of each limit, with bars between. Of one that
+// takes holds they follow as "h60", and what peers have to know of them as "#sequence: units until end"; of a reservation
+// all comes in braces.
 func (q *Question) Text(v *store.Verdict) string {
 	if v.Err != nil {
 		return "e " + v.Err.Error()
@@ -98,8 +99,32 @@ func (q *Question) Text(v *store.Verdict) string {
 		}
 		l := v.Limits[q.places[i]]
 		text += fmt.Sprintf(" %d %d %d", l.Remaining, l.WaitUS, l.ResetUS)
+		if q.Limits[i].Holds() || l.Held != 0 {
+			text += fmt.Sprintf(" h%d", l.Held)
+		}
+		if g := l.Gauge; v.Outcome != store.Replayed && g != (quota.Gauge{}) { // a replay is as old as it is
+			text += fmt.Sprintf(" #%d: %d until %d", g.Sequence-Epoch, g.Units, afterEpoch(g.UntilUS))
+		}
+	}
+	if r := v.Hold; r != (store.HoldVerdict{}) {
+		text += fmt.Sprintf(" {%d until %d held %d charged %d over %d", r.ID, afterEpoch(r.ExpiresUS), r.Held, r.Charged, r.Overrun())
+		if r.Released {
+			text += " released"
+		}
+		if r.TooMany {
+			text += " too many"
+		}
+		text += "}"
 	}
 	return text
+}
+
+// afterEpoch leaves 0, which is no time, as it is.
+func afterEpoch(us int64) int64 {
+	if us == 0 {
+		return 0
+	}
+	return us - Epoch
 }
 
 // Shared is what is published of a verdict: for each limit in order the units

@@ -24,15 +24,13 @@ func TestPrograms(t *testing.T) {
 
 func TestLoans(t *testing.T) { limitertest.RunLoans(t, timedMemory) }
 
-func TestHoldOutlastsLoan(t *testing.T) { limitertest.HoldOutlastsLoan(t, timedMemory) }
-
-func TestBounds(t *testing.T) { limitertest.RunBounds(t, timedMemory) }
-
 func TestBoundOfAFastClock(t *testing.T) { limitertest.BoundOfAFastClock(t, timedMemory) }
 
 func TestBoundOfPeriods(t *testing.T) { limitertest.BoundOfPeriods(t, timedMemory) }
 
 func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedMemory) }
+
+func TestLoansOfPeriods(t *testing.T) { limitertest.LoansOfPeriods(t, timedMemory) }
 
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedMemory) }
 
@@ -43,10 +41,6 @@ func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddU
 func TestCountersThatAreLost(t *testing.T) { limitertest.CountersThatAreLost(t, timedMemory) }
 
 func TestCountersOfAReset(t *testing.T) { limitertest.CountersOfAReset(t, timedMemory) }
-
-func TestHolds(t *testing.T) { limitertest.Holds(t, timedMemory) }
-
-func TestGauges(t *testing.T) { limitertest.Gauges(t, timedMemory) }
 
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedMemory) }
 

@@ -45,7 +45,7 @@ func crowdedMemory(t testing.TB) (store.Store, func(us int64)) {
 					t.Error(err, v)
 				}
 				if i%97 == 0 {
-					if err := s.Reset(ctx, tenant); err != nil {
+					if err := s.ResetAll(ctx, tenant, 0); err != nil {
 						t.Error(err)
 					}
 				}

@@ -155,6 +155,7 @@ type reservation struct {
 	ends    int64 // TIME from which on it is forgotten
 	last    int64 // the last TIME at which its holds may end, under a bound, and the epoch of the bound; else 0
 	epoch   uint32
+	made    int64 // TIME, under a bound
 }
 
 // reserved is the record of the call's reservation, nil for none.
@@ -239,7 +240,7 @@ func (u *call) hold() {
 	ttl := u.Hold.TTLUS
 	if u.reservation = (&reservation{}); u.allows < math.MaxInt64 {
 		ttl = min(ttl, u.allows)
-		u.reservation.last, u.reservation.epoch = u.now+u.allows, u.epoch
+		u.reservation.last, u.reservation.epoch, u.reservation.made = u.now+u.allows, u.epoch, u.now
 	}
 	r := u.reservation
 	r.ID, r.Held, r.ExpiresUS, r.ends = u.Hold.ID, u.Cost, u.now+ttl, u.now+ttl+u.Hold.KeepUS
@@ -261,7 +262,7 @@ func (u *call) hold() {
 }
 
 // covered is whether what a settle charges to bounded limits was held under their bounds: by this epoch, since after a step of
-// the clock nobody knows for how long.
+// the clock nobody knows for how long, and in no period before the one in which it was made, where there may have been no room.
 func (u *call) covered(r *reservation) bool {
 	for i, l := range u.Plan.Limits {
 		h := u.keys[u.Plan.KeyOf[i]].holds
@@ -269,7 +270,8 @@ func (u *call) covered(r *reservation) bool {
 			continue
 		}
 		set := slices.Index(r.sets, h.name)
-		if set < 0 || r.epoch != u.epoch {
+		now := u.period(i)
+		if set < 0 || r.epoch != u.epoch || now != nil && r.made >= now.End {
 			return false
 		}
 		if _, open := h.find(holdName(r.ID, r.units[set])); !open {
@@ -307,7 +309,8 @@ func (u *call) settle() (v store.Verdict, charges bool) {
 	}
 	r := &reservation{settled: true, ends: max(u.Hold.GoneUS, u.now+u.Hold.KeepUS)} // without it another settle would charge until GoneUS
 	if was != nil {
-		r.HoldVerdict, r.sets, r.units, r.ends, r.epoch = was.HoldVerdict, was.sets, was.units, max(was.ends, r.ends), was.epoch
+		r.HoldVerdict, r.sets, r.units, r.ends = was.HoldVerdict, was.sets, was.units, max(was.ends, r.ends)
+		r.epoch, r.made = was.epoch, was.made
 		r.Released = u.open(was)
 	}
 	r.ID, r.Charged = u.Hold.ID, u.Cost

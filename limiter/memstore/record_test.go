@@ -101,34 +101,6 @@ func TestLocalLogsAreBounded(t *testing.T) {
 	}
 }
 
-// A reload to another window keeps what counts and nothing that had aged out.
-func TestLocalReshapes(t *testing.T) {
-	for _, row := range []struct {
-		why       string
-		algorithm quota.Algorithm
-		idle      time.Duration // between the last admission under the old window and the first under the new
-		want      int64
-	}{
-		{"a log at once", quota.SlidingLog, 0, 7 + 1},
-		{"a log within the new window", quota.SlidingLog, 999 * time.Millisecond, 7 + 1},
-		{"a log after the new window", quota.SlidingLog, time.Second, 1},
-		{"a window at once", quota.SlidingWindow, 0, 7 + 1},
-		{"a window long after", quota.SlidingWindow, time.Hour, 1},
-	} {
-		m := newLocal()
-		of := func(window time.Duration, cost int64) store.Call {
-			return limitertest.CallOf(store.NewKeyPlan([]*quota.Limit{{Name: "l", Units: 9, Window: window, Algorithm: row.algorithm}}), "acme", cost)
-		}
-		minute, second := of(time.Minute, 7), of(time.Second, 1)
-		m.Record(&minute, nil)
-		m.us += row.idle.Microseconds()
-		m.Record(&second, nil)
-		if got := m.known(t, second); got != row.want {
-			t.Errorf("%s: %d units in the new window, want %d", row.why, got, row.want)
-		}
-	}
-}
-
 // A gcra bucket drains for longer than its window, and is remembered that long:
 // 90 units at once, then one each second of which ten drain.
 func TestLocalRemembersABurst(t *testing.T) {

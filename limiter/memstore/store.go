@@ -132,9 +132,6 @@ func (m *Store) Settle(a *store.Admission, drop bool) {
 	}
 }
 
-// Reset implements Store.
-func (m *Store) Reset(ctx context.Context, tenant string) error { return m.ResetAll(ctx, tenant, 0) }
-
 // ResetAll implements Store.
 func (m *Store) ResetAll(_ context.Context, tenant string, upTo int64) error {
 	prefix := string(store.AppendPrefix(nil, tenant))
@@ -420,9 +417,13 @@ func (u *call) bound(i, n int) quota.Bound {
 	return u.Bounds[n]
 }
 
-// book is the loans under a limit with a bound, which has the given counter. Its entry is kept by keepBook.
-func (u *call) book(l *quota.Limit, bound quota.Bound, counter int) (b loan.Book, name string, e *entry) {
+// book is the loans under a limit with a bound, the i-th of the plan, which has the given counter. Its entry is kept by keepBook.
+func (u *call) book(i int, bound quota.Bound, counter int) (b loan.Book, name string, e *entry) {
+	l := u.Plan.Limits[i]
 	b = loan.Book{Terms: loan.TermsOfLimit(l), Bound: bound.At(u.now)}
+	if now := u.period(i); now != nil {
+		b.Period, b.Begun = quota.PeriodUnits{Number: now.Number, End: now.End}, u.keys[u.Plan.KeyOf[i]].older
+	}
 	name = string(store.AppendLoansKey(nil, &u.Counters[counter]))
 	if e = u.shard.Get(name, u.now); e != nil {
 		b.State = *e.Value.(*loan.State)
@@ -482,7 +483,7 @@ func (u *call) lower(limits []store.LimitVerdict) {
 			if bound.At(u.now).Epoch == 0 {
 				u.unknown = true
 			} else {
-				b, name, e := u.book(l, bound, counter)
+				b, name, e := u.book(i, bound, counter)
 				if limits[i].Bounded = b.Room(u.now, 0); e != nil {
 					u.keepBook(&b, name, e)
 				}
@@ -503,16 +504,16 @@ var errNoEpoch = fmt.Errorf("%w: the epoch of the region is not known", store.Er
 
 // lend carries out the operations on loans of a call.
 func (u *call) lend() store.Verdict {
-	l := u.Plan.Limits[0]
-	if u.Bounds[0].At(u.now).Epoch == 0 {
+	bound := u.bound(0, 0)
+	if bound.At(u.now).Epoch == 0 {
 		return store.Verdict{StoreUS: u.now, Err: errNoEpoch}
 	}
-	b, name, e := u.book(l, u.Bounds[0], 0)
+	b, name, e := u.book(0, bound, 0)
 	b.Holds = u.keys[0].open(u.now)
-	used := u.keys[0].used(u.windows()[0], u.Bounds[0].CountsFrom(u.now)) + b.Holds.Units
+	used := u.keys[0].used(u.windows()[0], bound.CountsFrom(u.now)) + b.Holds.Units
 	b.Lent, b.Held = slices.Clone(b.Lent), slices.Clone(b.Held)
 	b.Ceiling(u.now) // drops what is over
-	reply := &store.Loans{Used: used, Results: make([]store.LoanResult, len(u.Loans))}
+	reply := &store.Loans{Used: used, Period: b.Period, Results: make([]store.LoanResult, len(u.Loans))}
 	for i := range u.Loans {
 		o, r := &u.Loans[i], &reply.Results[i]
 		switch o.Kind {
@@ -562,7 +563,7 @@ func (u *call) hasRoom() bool {
 
 // remember keeps an admission of the call, if there is room.
 func (u *call) remember(a *store.Admission) {
-	a.Record, a.Print, a.US = u.Record, u.Print, u.now
+	a.Record, a.Print, a.Policy, a.US = u.Record, u.Print, u.Policy, u.now
 	a.Ceilings, a.Limits = slices.Clone(a.Ceilings), slices.Clone(a.Limits)
 	e := u.record.Hold(u.Record, u.now)
 	if e == nil {

@@ -196,7 +196,7 @@ func TestMemoryCountsWhatItHolds(t *testing.T) {
 		case 0:
 			m.us += random.Int64N((3 * time.Minute).Microseconds())
 		case 1:
-			if err := m.Reset(context.Background(), tenant); err != nil {
+			if err := m.ResetAll(context.Background(), tenant, 0); err != nil {
 				t.Fatal(err)
 			}
 		default:
@@ -248,7 +248,7 @@ func TestMemoryRecordOfTheSharedPartition(t *testing.T) {
 	if a, b, c := in(""), in("acme"), in(""); a != store.Admitted || b != store.Replayed || c != store.Replayed {
 		t.Errorf("in the shared partition, its own, the shared one again: %c %c %c, want a m m", a, b, c)
 	}
-	if err := m.Reset(context.Background(), "acme"); err != nil {
+	if err := m.ResetAll(context.Background(), "acme", 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := in("acme"); got != store.Admitted {

@@ -25,10 +25,7 @@ import (
 // documentedUser is regiond's line of deploy/redis.acl, which operators copy.
 func documentedUser(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/redis.acl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile("../../deploy/redis.acl"))(t)
 	for line := range strings.Lines(string(text)) {
 		if rules, ok := strings.CutPrefix(line, "user regiond "); ok {
 			return append([]string{"regiond"}, strings.Fields(rules)...)
@@ -45,9 +42,7 @@ func admit(t *testing.T, srv *redisserver.Server, rules []string) {
 	for _, rule := range rules {
 		args = append(args, rule)
 	}
-	if err := srv.Client().Do(context.Background(), args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, srv.Client().Do(context.Background(), args...).Err())
 }
 
 func asUser(o Options) Options {
@@ -121,10 +116,7 @@ func keepOverrides(t *testing.T, s *Store) {
 	}
 	open := func() *overrides.Overlay {
 		t.Helper()
-		v, err := overrides.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(overrides.New(o))(t)
 		return v
 	}
 	tenants := []string{"a", "b", "c", "d"}
@@ -210,10 +202,7 @@ func clusterDocumentedUser(t *testing.T, c *redisserver.Cluster, o Options) {
 // noRefusals holds that a server has refused its users nothing.
 func noRefusals(t *testing.T, srv *redisserver.Server) {
 	t.Helper()
-	log, err := srv.Client().Do(context.Background(), "ACL", "LOG").Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must(srv.Client().Do(context.Background(), "ACL", "LOG").Slice())(t)
 	for _, entry := range log {
 		t.Errorf("refused: %v", entry)
 	}
@@ -222,7 +211,7 @@ func noRefusals(t *testing.T, srv *redisserver.Server) {
 // probed are the commands for which probe.lua looks at the user's rights.
 func probed() []string {
 	var all []string
-	for _, m := range regexp.MustCompile(`\{ '([A-Z]+)'`).FindAllStringSubmatch(probeScript, -1) {
+	for _, m := range regexp.MustCompile(`\{ '([A-Z]+)'`).FindAllStringSubmatch(luaOf("probe"), -1) {
 		all = append(all, m[1])
 	}
 	slices.Sort(all)
@@ -237,10 +226,7 @@ func TestAllCommandsAreProbed(t *testing.T) {
 	}
 	scripts := map[string]string{"deleteCounters": deleteCounters}
 	for _, file := range append(files, "../../region/state/region.lua", "../../region/overrides/keeper.go") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(os.ReadFile(file))(t)
 		scripts[file] = string(text)
 	}
 	comment, calls := regexp.MustCompile(`--.*`), regexp.MustCompile(`\b(?:redis\.p?call|call)\b(?:[(,] ?'([A-Z]+)'|.?)`)
@@ -273,12 +259,7 @@ func storeOfUser(t *testing.T, addr string) (*Store, *strings.Builder) {
 	log := &strings.Builder{}
 	o := asUser(Options{Addrs: []string{addr}, Budget: 10 * time.Second, DeadAfter: 10 * time.Second})
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s, log
+	return newStore(t, o), log
 }
 
 // TestMissingRight: a user that lacks a command of the scripts is noticed before any check is charged, and named. With the

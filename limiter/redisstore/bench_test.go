@@ -1,20 +1,12 @@
-//go:build unix
-
 package redisstore
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -22,32 +14,14 @@ import (
 	"github.com/regiond/regiond/test/redisserver"
 )
 
-const (
-	// storeRounds is how often two ways alternate.
-	storeRounds = 5
-	// storeCallers call concurrently, each for one decision.
-	storeCallers = 64
-	storeTurn    = 500 * time.Millisecond
-)
+// benchRedis is a server that knows the script.
+type benchRedis struct{ *redisserver.Server }
 
-// benchStore is a Store and its server.
-type benchStore struct {
-	*Store
-	redis *redisserver.Server
-}
-
-func newBenchStore(b *testing.B, options redisserver.Options) *benchStore {
+func newBenchRedis(b *testing.B) benchRedis {
 	b.Helper()
-	srv := redisserver.Start(b, options)
-	s, err := New(Options{Addrs: []string{srv.Addr()}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { s.Close() })
-	if err := srv.Client().ScriptLoad(context.Background(), decideScript(nowLua, "").source).Err(); err != nil {
-		b.Fatal(err)
-	}
-	return &benchStore{s, srv}
+	srv := redisserver.Start(b, redisserver.Options{})
+	ok(b, srv.Client().ScriptLoad(context.Background(), decideScript("", "").source).Err())
+	return benchRedis{srv}
 }
 
 // benchCalls returns a call for each of tenants, under the same limits.
@@ -65,135 +39,214 @@ func benchCalls(tenants int, limits ...quota.Limit) []store.Call {
 	return calls
 }
 
-// decideAs decides calls and fails unless each verdict is outcome.
-func (s *benchStore) decideAs(b *testing.B, outcome byte, calls []store.Call, verdicts []store.Verdict) {
-	var err error
-	s.Decide(context.Background(), calls, verdicts[:len(calls)])
+func middle(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
+
+// asIs leaves bounds as they are.
+func asIs(b quota.Bound) quota.Bound { return b }
+
+// priced is a kind of check whose Redis time is measured.
+type priced struct {
+	name   string
+	limits []quota.Limit
+	cost   int64
+	fill   string // entries that each log holds before, "" for none: see fillLogs
+	keyed  bool   // with an Idempotency-Key
+	denied bool
+	share  int64  // of a bounded limit
+	lent   int64  // of that
+	holds  int    // open under each key before
+	ops    string // in turn, in place of checks: reserves of the cost and settles of them
+}
+
+// fillLogs puts entries of cost 1 into the first key of each call, half of which are outside
+// a window of a minute: plain stamps, weighted ones, plain ones and then as many weighted,
+// weighted ones but for one of cost 2, or those of a clock that has stepped back.
+func (s benchRedis) fillLogs(b *testing.B, calls []store.Call, kind string, entries int) {
+	b.Helper()
+	now := s.Time()
+	for i := range calls {
+		values := make([]any, entries)
+		for n := range values {
+			at := now - 120_000_000 + int64(n)*120_000_000/int64(entries)
+			switch {
+			case kind == "heavy" && n > entries*3/4:
+				values[n] = fmt.Sprintf("%d:%d:1", at, n+1)
+			case kind == "heavy" && n == entries*3/4:
+				values[n] = fmt.Sprintf("%d:%d:2", at, n)
+			case kind == "heavy":
+				values[n] = fmt.Sprintf("%d:%d:1", at, n)
+			case kind == "stepped":
+				values[n] = fmt.Sprintf("%d+3600000000", at+3_600_000_000)
+			case kind == "weighted", kind == "mixed" && n >= entries/2:
+				values[n] = fmt.Sprintf("%d:%d:1", at, n)
+			default:
+				values[n] = at
+			}
+		}
+		ok(b, s.Client().RPush(context.Background(), calls[i].Keys[0], values...).Err())
+	}
+}
+
+// send runs calls as one script call and fails unless each verdict is outcome.
+func (s benchRedis) send(b *testing.B, calls []store.Call, outcome byte) {
+	reply, err := s.Client().Do(context.Background(), appendCalls([]any{"EVALSHA", decideScript("", "").sha}, "n", calls, time.Now().UnixMicro(), asIs)...).Result()
+	verdicts := make([]store.Verdict, len(calls))
+	if err == nil {
+		err = parseReplies(reply, "n", calls, verdicts)
+	}
 	for i := range calls {
 		if err == nil && verdicts[i].Outcome != outcome {
 			err = fmt.Errorf("a verdict of %c: %w", verdicts[i].Outcome, verdicts[i].Err)
 		}
 	}
 	if err != nil {
-		b.Error(err)
-	}
-}
-
-// info is the sum of some fields of INFO.
-func (s *benchStore) info(b *testing.B, section string, fields ...string) float64 {
-	b.Helper()
-	text, err := s.redis.Client().Info(context.Background(), section).Result()
-	if err != nil {
 		b.Fatal(err)
 	}
-	sum := 0.0
-	for _, field := range fields {
-		_, rest, found := strings.Cut(text, field)
-		end := strings.IndexAny(rest, ",\r")
-		if !found || end < 0 {
-			b.Fatalf("INFO %s has no %s", section, field)
-		}
-		v, err := strconv.ParseFloat(rest[:end], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		sum += v
+}
+
+// BenchmarkPrices prints the Redis time of a check by kind, in full calls on keys that
+// exist, and of a script call with nothing in it. Run it with -benchtime 1x.
+func BenchmarkPrices(b *testing.B) {
+	const batch, batches, rounds = 64, 40, 5
+	minute := quota.Limit{Units: 1_000_000, Window: time.Minute}
+	per := func(change func(l *quota.Limit)) quota.Limit {
+		l := minute
+		change(&l)
+		return l
 	}
-	return sum
-}
-
-// scriptUS is the time that Redis reports for scripts, in µs.
-func (s *benchStore) scriptUS(b *testing.B) float64 {
-	b.Helper()
-	return s.info(b, "commandstats", fmt.Sprintf("cmdstat_evalsha:calls=%d,usec=", s.redis.Calls(b, "evalsha")))
-}
-
-func middle(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
-
-// benchTurn is what a turn measured.
-type benchTurn struct {
-	decisions float64 // a second
-	cpu       float64 // µs of this process and of Redis for each
-}
-
-// turn runs all callers for storeTurn; decide gets the numbers of the caller and the call.
-func (s *benchStore) turn(b *testing.B, decide func(caller, n int)) benchTurn {
-	b.Helper()
-	cpu := func() float64 {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return float64(u.Utime.Nano()+u.Stime.Nano())/1000 + 1e6*s.info(b, "cpu", "used_cpu_sys:", "used_cpu_user:")
+	window := func(w time.Duration) quota.Limit { return per(func(l *quota.Limit) { l.Window = w }) }
+	by := func(name string) quota.Limit { return per(func(l *quota.Limit) { l.By = []string{name} }) }
+	global := per(func(l *quota.Limit) { l.Scope = quota.ScopeGlobal })
+	strict := per(func(l *quota.Limit) { l.Scope, l.MaxOvershoot = quota.ScopeGlobal, quota.Strict })
+	tokens := per(func(l *quota.Limit) { l.Counts = quota.CountsTokens })
+	full := per(func(l *quota.Limit) { l.Counts, l.Units = quota.CountsTokens, 1001 })
+	flight := quota.Limit{Units: quota.MaxHolds, Window: time.Minute, Algorithm: quota.Concurrent}
+	one := []quota.Limit{minute}
+	kinds := []priced{
+		{name: "log", limits: one, cost: 1},
+		{name: "log of 10,000", limits: one, cost: 1, fill: "plain"},
+		{name: "log of 10,000 weighted", limits: one, cost: 1, fill: "heavy"},
+		{name: "log of 10,000, offset", limits: one, cost: 1, fill: "stepped"},
+		{name: "log, denied", limits: []quota.Limit{per(func(l *quota.Limit) { l.Units = 1 })}, cost: 1, denied: true},
+		{name: "log, 2 limits", limits: []quota.Limit{minute, window(time.Hour)}, cost: 1},
+		{name: "log, 3 limits", limits: []quota.Limit{window(time.Second), minute, window(time.Hour)}, cost: 1},
+		{name: "2 logs", limits: []quota.Limit{minute, by("a")}, cost: 1},
+		{name: "4 logs", limits: []quota.Limit{minute, by("a"), by("b"), by("c")}, cost: 1},
+		{name: "8 logs", limits: []quota.Limit{minute, by("a"), by("b"), by("c"), by("d"), by("e"), by("f"), by("g")}, cost: 1},
+		{name: "log, cost 2", limits: one, cost: 2},
+		{name: "log of 10,000, cost 2", limits: one, cost: 2, fill: "plain"},
+		{name: "log of 10,000 weighted, cost 2", limits: one, cost: 2, fill: "weighted"},
+		{name: "log of 10,000 mixed, cost 2", limits: one, cost: 2, fill: "mixed"},
+		{name: "4 logs, cost 2", limits: []quota.Limit{minute, by("a"), by("b"), by("c")}, cost: 2},
+		{name: "window", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.SlidingWindow })}, cost: 1},
+		{name: "gcra", limits: []quota.Limit{per(func(l *quota.Limit) { l.Algorithm = quota.GCRA })}, cost: 1},
+		{name: "global log", limits: []quota.Limit{global}, cost: 1},
+		{name: "bounded log", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000},
+		{name: "bounded log, lent", limits: []quota.Limit{strict}, cost: 1, share: 1_000_000, lent: 30},
+		{name: "log, Idempotency-Key", limits: one, cost: 1, keyed: true},
+		{name: "tokens", limits: []quota.Limit{tokens}, cost: 1},
+		{name: "tokens, 1 hold", limits: []quota.Limit{tokens}, cost: 1, holds: 1},
+		{name: "tokens, 1,000 holds", limits: []quota.Limit{tokens}, cost: 1, holds: 1000},
+		{name: "tokens, 1,000 holds, denied", limits: []quota.Limit{full}, cost: 1, holds: 1000, denied: true},
+		{name: "reserve", limits: []quota.Limit{minute, tokens}, cost: 5, ops: "h"},
+		{name: "reserve and settle, each", limits: []quota.Limit{minute, tokens}, cost: 5, ops: "hs"},
+		{name: "reserve and settle, 1,000 holds, each", limits: []quota.Limit{minute, tokens}, cost: 5, holds: 1000, ops: "hs"},
+		{name: "reserve and settle, concurrent, each", limits: []quota.Limit{minute, tokens, flight}, cost: 5, ops: "hs"},
 	}
-	before, began := cpu(), time.Now()
-	end := began.Add(storeTurn)
-	var callers sync.WaitGroup
-	counts := make([]int, storeCallers)
-	for c := range storeCallers {
-		callers.Go(func() {
-			for time.Now().Before(end) {
-				decide(c, counts[c])
-				counts[c]++
+	s := newBenchRedis(b)
+	for _, k := range kinds {
+		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
+			for b.Loop() {
+				var full, single []float64
+				for range rounds {
+					calls := s.prepare(b, k, batch, 10_000)
+					full = append(full, s.took(b, k, calls, batch, batches)/batch)
+					single = append(single, s.took(b, k, calls, 1, 300))
+				}
+				b.ReportMetric(middle(full), "us/check")
+				b.ReportMetric(middle(single), "us/alone")
+				b.ReportMetric(middle(single)-middle(full), "us/call")
 			}
 		})
 	}
-	callers.Wait()
-	took, n := time.Since(began).Seconds(), 0
-	for _, count := range counts {
-		n += count
-	}
-	return benchTurn{decisions: float64(n) / took, cpu: (cpu() - before) / float64(n)}
 }
 
-// BenchmarkCollector compares 64 callers whose checks share script calls with 64 that send
-// a script call each: decisions per second, and processor time of client and Redis. Run it
-// with -benchtime 1x.
-func BenchmarkCollector(b *testing.B) {
-	s := newBenchStore(b, redisserver.Options{})
-	plain := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), PoolSize: storeCallers})
-	defer plain.Close()
-	calls := benchCalls(100_000, quota.Limit{Units: 1_000, Window: time.Minute})
-	of := func(caller, n int) []store.Call {
-		i := (caller*len(calls)/storeCallers + n) % len(calls)
-		return calls[i : i+1]
+// prepare empties Redis and returns a call for each of tenants, whose keys exist.
+func (s benchRedis) prepare(b *testing.B, k priced, tenants, entries int) []store.Call {
+	b.Helper()
+	ok(b, s.Client().FlushDB(context.Background()).Err())
+	calls := benchCalls(tenants, k.limits...)
+	if k.fill != "" {
+		s.fillLogs(b, calls, k.fill, entries)
 	}
-	sha := decideScript(nowLua, "").sha
-	alone := func(caller, n int) {
-		ask, verdicts := of(caller, n), make([]store.Verdict, 1)
-		reply, err := plain.Do(context.Background(), appendCalls([]any{"EVALSHA", sha}, "n", ask, time.Now().UnixMicro(), asIs)...).Result()
-		if err == nil {
-			err = parseReplies(reply, "n", ask, verdicts)
+	for n := range calls {
+		calls[n].Cost = k.cost
+		calls[n].Counters = calls[n].Plan.AppendCounters(nil, calls[n].Keys, fmt.Sprintf("t%07d", n), "standard")
+	}
+	for n := range calls {
+		if k.share > 0 {
+			calls[n] = bounded(calls[n], k.share)
 		}
-		if err != nil || verdicts[0].Outcome != store.Admitted {
-			b.Errorf("a verdict of %c: %v", verdicts[0].Outcome, err)
+		if k.lent > 0 {
+			lends := calls[n]
+			lends.Op, lends.Loans = store.OpLoans, []store.LoanOp{lendTo("us-east", k.lent)}
+			s.send(b, []store.Call{lends}, store.Admitted)
 		}
 	}
-	together := func(caller, n int) {
-		s.decideAs(b, store.Admitted, of(caller, n), make([]store.Verdict, 1))
+	if k.ops == "" {
+		s.send(b, calls, store.Admitted)
 	}
-	for b.Loop() {
-		var decisions, cpu []float64
-		var rate, cost [2][]float64
-		for round := range storeRounds {
-			var turns [2]benchTurn
-			for i := range turns {
-				way := (i + round) % 2
-				turns[way] = s.turn(b, []func(caller, n int){alone, together}[way])
-			}
-			decisions, cpu = append(decisions, turns[1].decisions/turns[0].decisions), append(cpu, turns[1].cpu/turns[0].cpu)
-			for way := range turns {
-				rate[way], cost[way] = append(rate[way], turns[way].decisions), append(cost[way], turns[way].cpu)
-			}
-		}
-		b.ReportMetric(middle(decisions), "decisions-ratio")
-		b.ReportMetric(middle(cpu), "cpu-ratio")
-		b.ReportMetric(middle(rate[0]), "decisions/s-alone")
-		b.ReportMetric(middle(rate[1]), "decisions/s-together")
-		b.ReportMetric(middle(cost[0]), "cpu-us-alone")
-		b.ReportMetric(middle(cost[1]), "cpu-us-together")
+	for i := range k.holds {
+		s.send(b, reserves(calls, int64(1+i), 1), store.Admitted)
 	}
+	return calls
 }
 
-// asIs leaves bounds as they are.
-func asIs(b quota.Bound) quota.Bound { return b }
+// reserves are reserves in place of checks.
+func reserves(calls []store.Call, id, amount int64) []store.Call {
+	calls = slices.Clone(calls)
+	for i := range calls {
+		calls[i].Op, calls[i].Cost, calls[i].Hold = store.OpReserve, amount, store.Hold{ID: id, TTLUS: 120_000_000, KeepUS: 60_000_000}
+	}
+	return calls
+}
+
+// took is the Redis time of a script call with so many of the calls, µs.
+func (s benchRedis) took(b *testing.B, k priced, calls []store.Call, size, times int) float64 {
+	b.Helper()
+	outcome := byte(store.Admitted)
+	if k.denied {
+		outcome = store.Denied
+	}
+	_, before := scriptCommands(b, s.Client())
+	for n := range times {
+		if k.ops != "" {
+			s.reservation(b, k, calls, size, n)
+			continue
+		}
+		asked := calls[n%(len(calls)/size)*size:][:size]
+		for c := range asked {
+			if k.keyed {
+				asked[c].Record, asked[c].Print = fmt.Sprint(asked[c].Keys[0], size, n), "p"
+			}
+		}
+		s.send(b, asked, outcome)
+	}
+	_, after := scriptCommands(b, s.Client())
+	return float64(after-before) / float64(times)
+}
+
+// reservation sends the n-th call of a kind that reserves: a settle is of what was reserved just before.
+func (s benchRedis) reservation(b *testing.B, k priced, calls []store.Call, size, n int) {
+	b.Helper()
+	at := n / len(k.ops)
+	asked := reserves(calls[at%(len(calls)/size)*size:][:size], int64(10_000+1_000_000*size+at), k.cost)
+	if k.ops[n%len(k.ops)] == 'h' {
+		s.send(b, asked, store.Admitted)
+		return
+	}
+	for i := range asked {
+		asked[i].Op, asked[i].Hold.GoneUS = store.OpSettle, store.MaxHoldID
+	}
+	s.send(b, asked, store.Settled)
+}

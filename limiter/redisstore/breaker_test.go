@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -119,10 +118,7 @@ func reasonOf(t *testing.T, err error) quota.Reason {
 // request is used as a test either way.
 func TestProberOpensAndCloses(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
-	s, err := New(Options{Addrs: []string{srv.Addr()}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStore(t, Options{Addrs: []string{srv.Addr()}, Budget: DefaultBudget})
 	limitertest.KeepRunning(t, s)
 	srv.Kill()
 	awaitState(t, s, false)
@@ -144,10 +140,7 @@ func TestProberOpensAndCloses(t *testing.T) {
 // and again, each time at the cost of somebody's answer.
 func TestBreakerHoldsOffWhatOnlyProbesWell(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
-	s, err := New(Options{Addrs: []string{srv.Addr()}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler), TimeLua: "if true then return redis.error_reply('MISCONF no') end"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStore(t, Options{Addrs: []string{srv.Addr()}, Budget: time.Second, TimeLua: "if true then return redis.error_reply('MISCONF no') end"})
 	limitertest.KeepRunning(t, s)
 	call := limitertest.OneCall("acme", 5, 1)
 	refused, pace := 0, time.NewTicker(ms)
@@ -183,8 +176,7 @@ func (f slowNodeSet) refresh(ctx context.Context) ([]*node, error) {
 // Servers are not called dead because another has used up the prober's time: each is
 // judged by what it answers itself.
 func TestProbeHasItsOwnTime(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	s.nodeSet = slowNodeSet{s.nodeSet.(single)}
 	probes := 0
 	for s.probe(context.Background()); !s.Available(); s.probe(context.Background()) {

@@ -51,9 +51,6 @@ func nodeOptions(t *testing.T, c *redis.ClusterClient) *redis.Options {
 	}
 	fixed := redis.NewClusterClient(&o)
 	t.Cleanup(func() { fixed.Close() })
-	node, err := fixed.MasterForKey(context.Background(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must(fixed.MasterForKey(context.Background(), "key"))(t)
 	return node.Options()
 }

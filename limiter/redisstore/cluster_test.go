@@ -107,9 +107,7 @@ func clusterCounters(t *testing.T, o Options) {
 		return c
 	}
 	for i := range tenants {
-		if _, err := limitertest.DecideOne(s, call(fmt.Sprint("total", i), int64(i+1))); err != nil {
-			t.Fatal(err)
-		}
+		must(limitertest.DecideOne(s, call(fmt.Sprint("total", i), int64(i+1))))(t)
 	}
 	var units int64
 	err := s.Counters(context.Background(), func(_ quota.CounterKey, buckets []quota.Counter, _ quota.Gauge, _ int64) {
@@ -120,19 +118,12 @@ func clusterCounters(t *testing.T, o Options) {
 	if err != nil || units != tenants*(tenants+1)/2 {
 		t.Errorf("read %d units back (%v), want %d", units, err, tenants*(tenants+1)/2)
 	}
-	if err := s.Reset(context.Background(), "total7"); err != nil {
-		t.Fatal(err)
-	}
-	v, err := limitertest.Decide(s, call("total7", 1), call("total8", 1))
-	if err != nil {
-		t.Fatal(err, v)
-	}
+	ok(t, s.ResetAll(context.Background(), "total7", 0))
+	v := must(limitertest.Decide(s, call("total7", 1), call("total8", 1)))(t)
 	if v[0].Limits[0].Remaining != 99 || v[1].Limits[0].Remaining != 90 {
 		t.Errorf("remaining %d and %d, want 99 after the reset and 90 beside it", v[0].Limits[0].Remaining, v[1].Limits[0].Remaining)
 	}
-	if err := s.ResetAll(context.Background(), "total7", v[0].Limits[0].Counter.Generation); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.ResetAll(context.Background(), "total7", v[0].Limits[0].Counter.Generation))
 	if v, err = limitertest.Decide(s, call("total7", 2), call("total8", 1)); err != nil {
 		t.Fatal(err, v)
 	}
@@ -237,11 +228,7 @@ func probedStore(t *testing.T, o Options, log io.Writer) *Store {
 	if o.Clock, err = clock.New(clock.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	s := newStore(t, o)
 	if s.probe(t.Context()); !s.Available() || len(s.Primaries()) != 2 {
 		t.Fatalf("not available at the start, with hashes %v", s.Primaries())
 	}
@@ -448,10 +435,7 @@ func TestClusterSendsAgainWhatWasNotExecuted(t *testing.T) {
 		t.Run(row.what, func(t *testing.T) {
 			server := &forgetful{first: row.first, load: row.load}
 			o := Options{Mode: quota.RedisCluster, Addrs: []string{"127.0.0.1:1"}, Budget: time.Second, Logger: slog.New(slog.DiscardHandler)}
-			m, err := newMetrics(noop.Meter{}, func() bool { return true })
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must(newMetrics(noop.Meter{}, func() bool { return true }))(t)
 			c := newCluster(o, newNodes(o, make(chan struct{}, 1), m))
 			defer c.close()
 			client := redis.NewClient(&redis.Options{Addr: o.Addrs[0]})

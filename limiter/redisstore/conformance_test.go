@@ -30,9 +30,7 @@ func timedRedis(t testing.TB) limitertest.New {
 
 func flush(t testing.TB, c *redis.Client) {
 	t.Helper()
-	if err := c.FlushAll(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, c.FlushAll(context.Background()).Err())
 }
 
 func TestConformance(t *testing.T) { limitertest.Run(t, timedRedis(t)) }
@@ -62,19 +60,11 @@ func TestLoans(t *testing.T) {
 	limitertest.RunLoans(t, timedRedis(t))
 }
 
-func TestBounds(t *testing.T) {
-	t.Parallel() // it measures no time
-	limitertest.RunBounds(t, func(t testing.TB) (store.Store, func(us int64)) {
-		srv := redisserver.Start(t, redisserver.Options{}) // its own for each region
-		return newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
-	})
-}
-
-func TestHoldOutlastsLoan(t *testing.T) { limitertest.HoldOutlastsLoan(t, timedRedis(t)) }
-
 func TestBoundOfPeriods(t *testing.T) { limitertest.BoundOfPeriods(t, timedRedis(t)) }
 
 func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedRedis(t)) }
+
+func TestLoansOfPeriods(t *testing.T) { limitertest.LoansOfPeriods(t, timedRedis(t)) }
 
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedRedis(t)) }
 
@@ -137,8 +127,7 @@ func harm(t interface{ Errorf(string, ...any) }, srv *redisserver.Server, s stor
 }
 
 func TestDamagedKeys(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	for _, d := range []damage{
 		{0, false, "a string"},
 		{1, true, "a list"},
@@ -192,10 +181,6 @@ func TestDamagedNumbers(t *testing.T) {
 		harm(rt, srv, newRedis(t, srv.Addr(), ""), d, op, rapid.Int64Range(1, 5).Draw(rt, "cost"))
 	})
 }
-
-func TestHolds(t *testing.T) { limitertest.Holds(t, timedRedis(t)) }
-
-func TestGauges(t *testing.T) { limitertest.Gauges(t, timedRedis(t)) }
 
 func TestHoldsTooMany(t *testing.T) { limitertest.HoldsTooMany(t, timedRedis(t)) }
 

@@ -1,10 +1,8 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -69,82 +67,48 @@ func (n *node) readCounters(ctx context.Context, names []string, yield yieldCoun
 		return err // a refusal is about one key, which has gone meanwhile or is not ours
 	}
 	for i, key := range keys {
-		hash := values[i].Val()
-		if values[i].Err() != nil {
-			hash = n.formerCounter(ctx, values[i].Args()[1].(string))
-		}
-		gauge, known := parseGauge(hash)
-		if buckets := parseBuckets(hash); buckets != nil && known {
+		if buckets, gauge := parseCounter(values[i].Val()); buckets != nil {
 			yield(key, buckets, gauge, now.Val().UnixMicro())
 		}
 	}
 	return nil
 }
 
-// formerCounter reads a counter that is still a string, as lua/usage_counters.lua describes it; nil for none.
-func (n *node) formerCounter(ctx context.Context, name string) map[string]string {
-	fields := strings.Split(n.client.Get(ctx, name).Val(), ":")
-	if len(fields) < 3 {
-		return nil
-	}
-	return map[string]string{fields[0] + ":" + fields[1]: fields[2], "e": cmp.Or(strings.Join(fields[3:], ":"), "0")}
-}
-
-// parseGauge takes the gauge out of a hash that lua/usage_counters.lua describes; false for what we cannot have written.
-func parseGauge(hash map[string]string) (g quota.Gauge, ok bool) {
-	text, there := hash["h"]
-	if !there {
-		return g, true
-	}
-	delete(hash, "h")
-	r := readText(text)
-	g = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
-	return g, !r.bad && len(r.parts) == 0
-}
-
-// parseBuckets reads a hash that lua/usage_counters.lua describes; nil for what we cannot have written. An earlier bucket
-// without units is left out.
-func parseBuckets(hash map[string]string) []quota.Counter {
-	var newest, earlier, past quota.Counter
-	if text, calendar := hash["p"]; calendar {
-		delete(hash, "p")
-		r := readText(text)
-		newest.EndsUS = r.number()
-		if past = (quota.Counter{Bucket: r.number(), EndsUS: r.number(), Units: min(r.number(), quota.MaxCounter)}); r.bad || len(r.parts) > 0 || newest.EndsUS == 0 {
-			return nil
-		}
-	}
-	for field, value := range hash {
-		units, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || units < 0 {
-			return nil
-		}
-		units = min(units, quota.MaxCounter)
-		generation, bucket, found := strings.Cut(field, ":")
+// parseCounter reads a hash that lua/usage_counters.lua describes; no buckets for what we cannot have written. An earlier
+// bucket without units is left out.
+func parseCounter(hash map[string]string) (buckets []quota.Counter, gauge quota.Gauge) {
+	var newest, before quota.Counter
+	for field, text := range hash {
+		r, name := readText(text), readText(strings.Replace(field, ":", " ", 1))
 		switch {
-		case found && newest.Generation == 0:
-			newest.Units = units
-			if newest.Generation, err = strconv.ParseInt(generation, 10, 64); err == nil {
-				newest.Bucket, err = strconv.ParseInt(bucket, 10, 64)
-			}
+		case field == "h":
+			gauge = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
+		case field == "p":
+			newest.EndsUS = r.atLeast(1)
+			before.Bucket, before.EndsUS, before.Units = r.number(), r.number(), r.number()
 		case field == "e":
-			earlier.Units = units
+			before.Units = r.number()
+		case newest.Generation == 0:
+			newest.Generation, newest.Bucket, newest.Units = name.atLeast(1), name.number(), r.number()
+			r.bad = r.bad || !name.done()
 		default:
-			return nil
+			return nil, gauge
 		}
-		if err != nil || min(newest.Generation, newest.Bucket) < 0 {
-			return nil
+		if !r.done() {
+			return nil, gauge
 		}
 	}
-	earlier.Generation, earlier.Bucket = newest.Generation, newest.Bucket-1
-	switch {
-	case newest.Generation == 0:
-		return nil
-	case past.Units > 0:
-		past.Generation = newest.Generation
-		return []quota.Counter{past, newest}
-	case earlier.Units == 0:
-		return []quota.Counter{newest}
+	if newest.Generation == 0 {
+		return nil, gauge
 	}
-	return []quota.Counter{earlier, newest}
+	if before.Generation = newest.Generation; newest.EndsUS == 0 {
+		before.Bucket = newest.Bucket - 1
+	}
+	if buckets = []quota.Counter{before, newest}; before.Units == 0 {
+		buckets = buckets[1:]
+	}
+	for i := range buckets {
+		buckets[i].Units = min(buckets[i].Units, quota.MaxCounter)
+	}
+	return buckets, gauge
 }

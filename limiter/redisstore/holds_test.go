@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
@@ -32,17 +28,14 @@ func reservingFor(tenant string, id, amount int64) store.Call {
 // TestBytesPerHold measures what an open hold takes under a limit, with ids and amounts as long as they come: the mean over many
 // sets, since Redis draws how high a node of a sorted set is.
 func TestBytesPerHold(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	const most, tenants = 120, 16
 	calls := make([]store.Call, tenants)
 	for filled := int64(1); filled <= 520; filled++ {
 		for i := range calls {
 			calls[i] = reservingFor(fmt.Sprintf("t%02d", i), store.MaxHoldID-filled, 40)
 		}
-		if _, err := limitertest.Decide(s, calls...); err != nil {
-			t.Fatal(err)
-		}
+		must(limitertest.Decide(s, calls...))(t)
 		if filled != 500 && filled != 520 { // the set's table is doubled at 512
 			continue
 		}
@@ -63,13 +56,10 @@ func TestBytesPerHold(t *testing.T) {
 // TestHoldsLiveLongEnough: a set outlives its last hold by a minute and the ttl of one more, and a record the end of its holds by
 // what was asked.
 func TestHoldsLiveLongEnough(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	long, short := reserving(1, 10), reserving(2, 10)
 	long.Hold.TTLUS, short.Hold.TTLUS = 600_000_000, 1_000_000
-	if _, err := limitertest.Decide(s, long, short); err != nil {
-		t.Fatal(err)
-	}
+	must(limitertest.Decide(s, long, short))(t)
 	for key, want := range map[string]time.Duration{
 		store.HoldsKey(long.Keys[0]): 21 * time.Minute, store.HoldsKey(long.Keys[1]): 21 * time.Minute,
 		store.ReservationKey(long.Keys[0], 1): 12 * time.Minute, store.ReservationKey(long.Keys[0], 2): 121 * time.Second,
@@ -78,9 +68,7 @@ func TestHoldsLiveLongEnough(t *testing.T) {
 			t.Errorf("%s lives %v, want %v", key, got, want)
 		}
 	}
-	if err := s.Reset(context.Background(), "acme"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.ResetAll(context.Background(), "acme", 0))
 	if keys := srv.Client().Keys(context.Background(), "rl:{acme}*").Val(); len(keys) != 0 {
 		t.Errorf("after a reset there are %q", keys)
 	}
@@ -88,8 +76,7 @@ func TestHoldsLiveLongEnough(t *testing.T) {
 
 // TestSetsThatBeginAnewExpire: a set whose other holds are all over, or whose only hold is renewed, is another key for Redis.
 func TestSetsThatBeginAnewExpire(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, now := newRedis(t, srv.Addr(), limitertest.MovedLua), limitertest.ClockOf(t, srv.Client())
+	srv, s, now := onTimedRedis(t, limitertest.MovedLua)
 	first, second := reserving(1, 10), reserving(2, 10)
 	second.Hold.TTLUS = 1_000_000
 	renewed := second
@@ -110,8 +97,7 @@ func TestSetsThatBeginAnewExpire(t *testing.T) {
 
 // TestHoldsOfALimitThatIsGone: a settle under other limits than those that were held frees what was held all the same.
 func TestHoldsOfALimitThatIsGone(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	before := reserving(7, 60)
 	after := limitertest.Ask(&quota.Limit{Name: "requests", Units: 5, Window: time.Hour}).Call("acme", store.OpSettle, 25, nil)
 	after.Hold = before.Hold
@@ -124,48 +110,20 @@ func TestHoldsOfALimitThatIsGone(t *testing.T) {
 	}
 }
 
-// TestHoldsOfAFormerVersion: a reservation that a version without the latest ends has written is held, and settled, as one of today.
-func TestHoldsOfAFormerVersion(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, ctx, client := newRedis(t, srv.Addr(), ""), context.Background(), srv.Client()
-	c := reserving(7, 60)
-	if _, err := limitertest.Decide(s, c); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range c.Keys {
-		set := store.HoldsKey(key)
-		head := client.ZRange(ctx, set, 0, 0).Val()[0]
-		n := strings.Fields(head)
-		if err := client.ZRem(ctx, set, head).Err(); err != nil || len(n) != 7 {
-			t.Fatal(head, err)
-		}
-		client.ZAdd(ctx, set, redis.Z{Member: strings.Join(slices.Delete(n, 5, 6), " ")})
-	}
-	record := store.ReservationKey(c.Keys[0], c.Hold.ID)
-	n := strings.Fields(client.Get(ctx, record).Val())
-	client.Set(ctx, record, strings.Join(slices.Delete(n, 4, 6), " "), time.Minute)
-	more, settle := reserving(8, 40), c
-	settle.Op, settle.Cost, settle.Hold.GoneUS = store.OpSettle, 25, srv.Time()+1_000_000_000
-	v, err := limitertest.Decide(s, more, settle)
-	if err != nil || v[0].Outcome != store.Admitted || v[0].Limits[0].Held != 100 || !v[1].Hold.Released || v[1].Hold.Charged != 25 || v[1].Limits[0].Held != 40 {
-		t.Errorf("%+v, %v", v, err)
-	}
-}
-
 // TestDamagedHolds: a set or a record that cannot be read fails alone, and nothing is written of its call.
 func TestDamagedHolds(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, ctx := newRedis(t, srv.Addr(), ""), context.Background()
+	srv, s := onRedis(t)
+	ctx := context.Background()
 	for name, damage := range map[string]func(c *store.Call) error{
 		"a set that is a string": func(c *store.Call) error { return srv.Client().Set(ctx, store.HoldsKey(c.Keys[1]), "x", 0).Err() },
 		"a set without a sum": func(c *store.Call) error {
 			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "5", "1:2").Err()
 		},
 		"a sum of words": func(c *store.Call) error {
-			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "a b c d e f", "5", "1:2").Err()
+			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "a b c d e f g", "5", "1:2").Err()
 		},
 		"a sum beyond numbers": func(c *store.Call) error {
-			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "99999999999999999999 1 1 1 1 1", "5", "1:2").Err()
+			return srv.Client().Do(ctx, "ZADD", store.HoldsKey(c.Keys[1]), "0", "99999999999999999999 1 1 1 1 1 1", "5", "1:2").Err()
 		},
 		"a record that is a list": func(c *store.Call) error {
 			return srv.Client().RPush(ctx, store.ReservationKey(c.Keys[0], c.Hold.ID), "x").Err()
@@ -177,9 +135,7 @@ func TestDamagedHolds(t *testing.T) {
 		flush(t, srv.Client())
 		bad, good := reserving(7, 60), limitertest.OneCall("good", 5, 1)
 		bad.Op, bad.Hold.GoneUS = store.OpSettle, srv.Time()+1_000_000_000
-		if err := damage(&bad); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, damage(&bad))
 		v, _ := limitertest.Decide(s, good, bad, good)
 		if !errors.Is(v[1].Err, store.ErrPartition) || v[0].Outcome != store.Admitted || v[2].Limits[0].Remaining != 3 {
 			t.Errorf("%s: %+v", name, v)
@@ -193,8 +149,7 @@ func TestDamagedHolds(t *testing.T) {
 // TestReservationIsReplayed: an Idempotency-Key gives the same reservation again, from Redis and from what a process has
 // written for it.
 func TestReservationIsReplayed(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	_, s := onRedis(t)
 	c := reserving(7, 60)
 	c.Record, c.Print = store.RecordKey("acme", "k"), "p"
 	again := c
@@ -286,9 +241,7 @@ func TestGaugeAfterFailover(t *testing.T) {
 	for _, key := range srv.Client().Keys(ctx, "rl:{acme}:*").Val() {
 		srv.Client().Del(ctx, key)
 		if was := replica[key]; was != "" {
-			if err := srv.Client().Restore(ctx, key, 700*time.Second, was).Err(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, srv.Client().Restore(ctx, key, 700*time.Second, was).Err())
 		}
 	}
 	counter, gauge := ask(store.OpSettle, 1, 0)

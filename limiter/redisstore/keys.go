@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,16 +29,9 @@ func (s *Store) Keys(ctx context.Context, cursor string) (keys []string, next st
 	for _, n := range nodes {
 		_, _ = all.WriteString(n.addr + " ")
 	}
-	place, at, of := 0, uint64(0), strconv.FormatUint(all.Sum64(), 36)
+	place, at, of, was := 0, uint64(0), strconv.FormatUint(all.Sum64(), 36), ""
 	if cursor != "" {
-		parts := strings.Split(cursor, ".")
-		if len(parts) != 3 {
-			return nil, "", store.ErrCursor
-		}
-		var wrong error
-		place, err = strconv.Atoi(parts[0])
-		at, wrong = strconv.ParseUint(parts[1], 10, 64)
-		if err != nil || wrong != nil || place < 0 || place >= len(nodes) || at == 0 && parts[2] != of {
+		if n, _ := fmt.Sscanf(cursor, "%d.%d.%s", &place, &at, &was); n != 3 || place < 0 || place >= len(nodes) || at == 0 && was != of {
 			return nil, "", store.ErrCursor
 		}
 	}
@@ -53,7 +47,7 @@ func (s *Store) Keys(ctx context.Context, cursor string) (keys []string, next st
 	run, _, _ = strings.Cut(run, "\r")
 	_, _ = all.WriteString(run)
 	here := strconv.FormatUint(all.Sum64(), 36)
-	if at != 0 && !strings.HasSuffix(cursor, "."+here) {
+	if at != 0 && was != here {
 		return nil, "", store.ErrCursor
 	}
 	switch keys, at = scan.Val(); {
@@ -64,5 +58,5 @@ func (s *Store) Keys(ctx context.Context, cursor string) (keys []string, next st
 	default:
 		place++
 	}
-	return keys, strconv.Itoa(place) + "." + strconv.FormatUint(at, 10) + "." + of, nil
+	return keys, fmt.Sprintf("%d.%d.%s", place, at, of), nil
 }

@@ -31,19 +31,13 @@ func bounded(c store.Call, share int64) store.Call {
 
 // TestBytesPerLoan measures what a loan takes in Redis, with names as long as they come.
 func TestBytesPerLoan(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	c := bounded(hour().Call("acme", store.OpLoans, 0, nil), 1_000_000)
 	key := string(store.AppendLoansKey(nil, &c.Counters[0]))
 	for i := range int64(20) {
 		c.Loans = []store.LoanOp{lendTo(fmt.Sprintf("ap-southeast-%d", i), 100_000/20)}
-		if _, err := limitertest.DecideOne(s, c); err != nil {
-			t.Fatal(err)
-		}
-		n, err := srv.Client().MemoryUsage(context.Background(), key).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(limitertest.DecideOne(s, c))(t)
+		n := must(srv.Client().MemoryUsage(context.Background(), key).Result())(t)
 		t.Logf("%d loans: %d bytes", i+1, n)
 		if n > 200*(i+1) {
 			t.Errorf("%d loans take %d bytes", i+1, n)
@@ -54,8 +48,8 @@ func TestBytesPerLoan(t *testing.T) {
 // What was lent outlives a reset and the log lives two windows and a minute: a clock that steps forward by less
 // empties neither early.
 func TestLoansAndTheirLogsLiveLongEnough(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, ctx := newRedis(t, srv.Addr(), ""), context.Background()
+	srv, s := onRedis(t)
+	ctx := context.Background()
 	lends := bounded(hour().Call("acme", store.OpLoans, 0, nil), 900)
 	lends.Loans = []store.LoanOp{lendTo("us-east", 400)}
 	check := bounded(hour().Call("acme", store.OpCheck, 1, nil), 900)
@@ -72,9 +66,7 @@ func TestLoansAndTheirLogsLiveLongEnough(t *testing.T) {
 			t.Errorf("%s lives %v, want %v", key, got, least)
 		}
 	}
-	if err := s.Reset(ctx, "acme"); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, s.ResetAll(ctx, "acme", 0))
 	if n := srv.Client().Exists(ctx, check.Keys[0]).Val(); n != 0 {
 		t.Error("a reset leaves the log")
 	}
@@ -156,13 +148,9 @@ func TestBoundsOfAnotherEpoch(t *testing.T) {
 
 // TestManyLoans lends and takes thousands of loans, as peers with the key may have it: the book stays small and whole.
 func TestManyLoans(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	_, s := onRedis(t)
 	c := bounded(hour().Call("acme", store.OpLoans, 0, nil), 900)
-	v, err := limitertest.DecideOne(s, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(limitertest.DecideOne(s, c))(t)
 	asked := v.StoreUS
 	for n := range int64(20) {
 		c.Loans = nil
@@ -170,9 +158,7 @@ func TestManyLoans(t *testing.T) {
 			g := loan.Grant{From: "us-east", ID: loan.ID{Epoch: 9, Stamp: 50*n + i + 1}, Units: 1, New: true, Epoch: 4_000_000_000, Time: asked}
 			c.Loans = append(c.Loans, lendTo("us-east", 1), store.LoanOp{Kind: store.LoanAccept, Grant: g})
 		}
-		if v, err = limitertest.DecideOne(s, c); err != nil {
-			t.Fatalf("after %d loans: %v", 50*n, err)
-		}
+		v = must(limitertest.DecideOne(s, c))(t)
 	}
 	st := v.Loans.State
 	if len(st.Lent) != loan.MaxLoans || len(st.Held) != loan.MaxLoans {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,17 +35,12 @@ const (
 // charged reads what a log holds, in units, from the log itself.
 func charged(t *testing.T, srv *redisserver.Server, key string) int64 {
 	t.Helper()
-	entries, err := srv.Client().LRange(context.Background(), key, 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(srv.Client().LRange(context.Background(), key, 0, -1).Result())(t)
 	total := int64(0)
 	for _, e := range entries {
 		fields, cost := strings.Split(e, ":"), int64(1)
 		if len(fields) == 3 {
-			if cost, err = strconv.ParseInt(fields[2], 10, 64); err != nil {
-				t.Fatalf("entry %q: %v", e, err)
-			}
+			cost = must(strconv.ParseInt(fields[2], 10, 64))(t)
 		}
 		total += cost
 	}
@@ -109,10 +103,7 @@ func spend(t *testing.T, s *Store, tenant string, n int) *ledger {
 // opened before would be held off.
 func lostStore(t *testing.T, addr string) *Store {
 	t.Helper()
-	s, err := New(Options{Addrs: []string{addr}, Budget: lostBudget, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStore(t, Options{Addrs: []string{addr}, Budget: lostBudget})
 	limitertest.KeepRunning(t, s)
 	for spend(t, s, "warm", 1).faults > 0 {
 		t.Log("the machine is busy: the first call came too late")
@@ -157,35 +148,6 @@ func TestLostReplyChargesNothingTwice(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// With an Idempotency-Key the client may ask again after an answer that nobody
-// can vouch for, as often as it takes: each request is charged exactly once.
-func TestLostReplyWithIdempotencyKey(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	want, replays, n, costs := int64(0), 0, 0, lostCosts()
-	for name, kind := range lossKinds {
-		for k := 1; k <= 6; k++ {
-			s := lostStore(t, proxy.Addr())
-			proxy.Arm(faultproxy.Fault{Kind: kind, Reply: k, Scripts: true})
-			for range 6 {
-				n++
-				c := limitertest.OneCall("acme", 100_000, 1+costs.Int64N(5))
-				c.Record, c.Print = store.RecordKey("acme", fmt.Sprint("key-", n)), "p"
-				want += c.Cost
-				if untilDecided(t, s, c).Outcome == store.Replayed {
-					replays++
-				}
-			}
-			if units := charged(t, srv, limitertest.OneCall("acme", 1, 1).Keys[0]); units != want {
-				t.Fatalf("%s reply %d: %d units charged for requests of %d in all", name, k, units, want)
-			}
-		}
-	}
-	if replays < 24 {
-		t.Errorf("%d of 24 lost replies were found again by their key", replays)
 	}
 }
 
@@ -293,17 +255,13 @@ func TestReplyBeforeABrokenConnectionCounts(t *testing.T) {
 		decided bool
 	}{{"whole", 0, true}, {"broken", 3, false}} {
 		var cut atomic.Int64
-		s, err := New(Options{
-			Addrs: []string{srv.Addr()}, Budget: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		s := newStore(t, Options{
+			Addrs: []string{srv.Addr()},
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 				return &cutConn{conn, &cut}, err
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
 		s.probe(t.Context())
 		c := limitertest.CallOf(plan, row.tenant, 1)
 		cut.Store(1 + row.short)

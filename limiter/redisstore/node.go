@@ -76,7 +76,7 @@ type rerouter interface {
 
 // newNodes returns what makes the nodes of one store.
 func newNodes(o Options, wake chan struct{}, m *metrics) func(client *redis.Client) *node {
-	decide := decideScript(cmp.Or(o.TimeLua, nowLua), o.Epoch)
+	decide := decideScript(o.TimeLua, o.Epoch)
 	calls, nonce := new(atomic.Uint64), strconv.FormatUint(uint64(rand.Uint32()), 36)
 	return func(client *redis.Client) *node {
 		n := &node{

@@ -2,15 +2,11 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
 	"strings"
 	"time"
 
 	"github.com/regiond/regiond/clock"
 )
-
-//go:embed lua/probe.lua
-var probeScript string
 
 // place is where a server has keys of its own, and its clock. It belongs to the slot, not to the server: a replica that
 // takes over has the place of its primary.
@@ -37,7 +33,7 @@ func (n *node) write(ctx context.Context) error {
 	if check {
 		what = "rights"
 	}
-	_, err := once(ctx, n.client, "EVAL", probeScript, 1, "rl:{"+p.tag+"}:rights", what)
+	_, err := once(ctx, n.client, "EVAL", luaOf("probe"), 1, "rl:{"+p.tag+"}:rights", what)
 	switch {
 	case n.cluster != nil && elsewhere(err): // its slot is on its way, which says nothing of the server
 		return nil

@@ -45,9 +45,7 @@ type queue struct {
 	singles  int           // how many of those these are,
 	first    float64       // and their weight
 	underway []*batch
-	flushers int           // that are about a call,
-	resting  int           // and those that wait for the next
-	wake     chan bool     // has an element for each that was called from its rest; false: it ends
+	flushers int           // goroutines that are about a call
 	spare    sync.Pool     // of *job that nobody else holds
 	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
@@ -57,7 +55,7 @@ type sendFunc = func(ctx context.Context, calls []store.Call, verdicts []store.V
 
 func newQueue(budget, deadAfter time.Duration, send sendFunc, ping func(context.Context) error, dead func(*store.Error)) *queue {
 	return &queue{
-		budget: budget, send: send, price: price{cost: weightCost, call: callWeight}, wake: make(chan bool, manyFlushers),
+		budget: budget, send: send, price: price{cost: weightCost, call: callWeight},
 		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
 	}
 }
@@ -179,25 +177,12 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 		j.done <- struct{}{}
 	}
 	q.mu.Unlock()
-	if !j.answered(deadline) {
-		q.leaveBehind(j)
-		return
-	}
-	*j = job{done: j.done}
-	q.spare.Put(j)
-}
-
-// answered waits until all verdicts are set, or for the caller's deadline, nil for none: to wait for one thing costs less.
-func (j *job) answered(deadline <-chan struct{}) bool {
-	if deadline == nil {
-		<-j.done
-		return true
-	}
 	select {
 	case <-j.done:
-		return true
+		*j = job{done: j.done}
+		q.spare.Put(j)
 	case <-deadline:
-		return false
+		q.leaveBehind(j)
 	}
 }
 
@@ -250,26 +235,7 @@ func (q *queue) startFlusher() {
 		return
 	}
 	q.flushers++
-	if q.resting == 0 {
-		go q.flusher()
-		return
-	}
-	q.resting--
-	q.wake <- true
-}
-
-// rest has a flusher wait for the next call. While nobody asks, the watchdog is not there to end it.
-func (q *queue) rest() {
-	q.flushers, q.resting = q.flushers-1, q.resting+1
-	if !q.watching {
-		q.endResting()
-	}
-}
-
-func (q *queue) endResting() {
-	for ; q.resting > 0; q.resting-- {
-		q.wake <- false
-	}
+	go q.flush()
 }
 
 // admit sheds the calls of a job that Redis will not come to in time, and reports whether
@@ -315,19 +281,12 @@ func (j *job) shed(from int, why error) {
 	j.end = from
 }
 
-// flusher flushes, and rests between. Its stack, which a call makes grow, and its batch are used again.
-func (q *queue) flusher() {
-	b := &batch{}
-	for q.flush(b) && <-q.wake {
-	}
-}
-
-// flush sends batches until nothing waits. It is false if its call was given up: the flusher ends.
-func (q *queue) flush(b *batch) bool {
-	for {
+// flush sends batches until nothing waits, or its call was given up.
+func (q *queue) flush() {
+	for b := (&batch{}); ; {
 		runtime.Gosched() // callers that are about to submit may still come along
 		if !q.take(b) {
-			return true
+			return
 		}
 		ctx, span := q.spans.start(context.Background(), b)
 		ended := q.send(ctx, b.calls, b.verdicts)
@@ -336,7 +295,7 @@ func (q *queue) flush(b *batch) bool {
 			span.End()
 		}
 		if !q.settle(b, ended) {
-			return false
+			return
 		}
 	}
 }
@@ -374,14 +333,14 @@ func (q *queue) room() float64 {
 }
 
 // take fills a batch from the waiting jobs, each in its turn with its share of two calls:
-// while one is under way, the other half of the jobs is in the next. False has the flusher rest.
+// while one is under way, the other half of the jobs is in the next. It is false if there is nothing to send: the flusher ends.
 func (q *queue) take(b *batch) bool {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	room := q.room()
 	if room == 0 || q.flushers > fewFlushers && !q.worthMore() {
-		q.rest()
+		q.flushers--
 		return false
 	}
 	turn := 2 * room / float64(max(1, len(q.waiting)))
@@ -409,7 +368,7 @@ func (q *queue) take(b *batch) bool {
 	}
 	q.waiting = slices.Delete(q.waiting, 0, taken)
 	if len(b.parts) == 0 {
-		q.rest()
+		q.flushers--
 		return false
 	}
 	b.verdicts = store.Blank(b.verdicts, len(b.calls))

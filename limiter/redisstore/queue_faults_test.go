@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -124,10 +123,7 @@ func TestDeadTargetOfASlotLeavesTheSourceInUse(t *testing.T) {
 			break
 		}
 	}
-	source, err := s.nodeSet.of(ctx, bystander.Keys[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must(s.nodeSet.of(ctx, bystander.Keys[0]))(t)
 	c.Begin(slot, from, to)
 	to.Kill()
 	failed, first := 0, error(nil)
@@ -188,17 +184,13 @@ func TestManyMovedSlotsInOneCall(t *testing.T) {
 	const way, tenants = 40 * ms, 45
 	c := redisserver.StartCluster(t, 5*time.Second)
 	var late atomic.Bool
-	s, err := New(Options{
-		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	s := newStore(t, Options{
+		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: 2 * time.Second,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			return &lateConn{conn, &late, way}, err
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
 	ctx := context.Background()
 	s.probe(ctx)
 	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
@@ -217,10 +209,7 @@ func TestManyMovedSlotsInOneCall(t *testing.T) {
 		}
 		calls = append(calls, call)
 	}
-	n, err := s.nodeSet.of(ctx, calls[0].Keys[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.nodeSet.of(ctx, calls[0].Keys[0]))(t)
 	n.queue.price.spent, n.queue.price.passed, n.queue.price.last = 1e7, 1e7, time.Now() // a call may be a full one
 	late.Store(true)
 	verdicts, start := make([]store.Verdict, len(calls)), time.Now()

@@ -72,19 +72,24 @@ func recordText(a *store.Admission, us int64) string {
 	if h := a.Hold; h.ID != 0 {
 		fmt.Fprintf(&b, " %d %d", h.ID, h.ExpiresUS)
 	}
-	return string(appendLimits([]byte(b.String()), a.Plan, a.Ceilings, true))
+	return string(appendLimits([]byte(b.String()), a.Policy, a.Plan, a.Ceilings, true))
 }
 
 // A record ends with the limits that its numbers are about, since a reload may have changed them when it is replayed:
 //
-//	" |0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
+//	" |=standard 0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
 //
-// place in the answer, name, units, window (µs), ceiling, and 'r' region | 'g' global | 'b' bounded | 'p' global and 'q' bounded with
-// periods, in capitals where its key takes holds. Behind it a limit with a calendar has that, as ":month-15-Europe/Berlin".
-const limitsMark = " |"
+// their policy, which a record of before this release lacks, and of each the place in the answer, name, units, window (µs), ceiling, and
+// 'r' region | 'g' global | 'b' bounded | 'p' global and 'q' bounded with periods, in capitals where it counts tokens | 'C' concurrent.
+// Behind it a limit with a calendar has that, as ":month-15-Europe/Berlin".
+const limitsMark, policyMark = " |", "="
 
-func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
+func appendLimits(dst []byte, policy string, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
 	before := limitsMark
+	if policy != "" {
+		dst = append(append(dst, before+policyMark...), policy...)
+		before = " "
+	}
 	for i, l := range plan.Limits {
 		dst = strconv.AppendInt(append(dst, before...), int64(plan.Order[i]), 10)
 		dst = append(append(dst, ':'), l.Name...)
@@ -103,6 +108,8 @@ func appendLimits(dst []byte, plan *store.KeyPlan, ceilings []int64, bounds bool
 func kindOf(l *quota.Limit, bounds bool) byte {
 	kind := byte('b')
 	switch {
+	case l.Algorithm == quota.Concurrent:
+		return concurrent
 	case l.Scope != quota.ScopeGlobal:
 		kind = 'r'
 	case l.MaxOvershoot == 0 || !bounds:
@@ -119,7 +126,11 @@ func kindOf(l *quota.Limit, bounds bool) byte {
 
 func lowerKind(kind byte) byte { return kind | ('a' - 'A') }
 
-// hasPeriods and hasBound are what a kind says of a limit.
+// concurrent is the kind of a limit of requests at once.
+const concurrent = 'C'
+
+// isGlobal, hasPeriods and hasBound are what a kind says of a limit.
+func isGlobal(kind byte) bool   { return lowerKind(kind) != 'r' && kind != concurrent }
 func hasPeriods(kind byte) bool { return lowerKind(kind) == 'p' || lowerKind(kind) == 'q' }
 func hasBound(kind byte) bool   { return lowerKind(kind) == 'b' || lowerKind(kind) == 'q' }
 
@@ -129,7 +140,7 @@ func fingerprint(c *store.Call) string {
 		return ""
 	}
 	var array [256]byte
-	return string(appendLimits(append(array[:0], c.Print...), c.Plan, c.Ceilings, c.Bounds != nil))
+	return string(appendLimits(append(array[:0], c.Print...), c.Policy, c.Plan, c.Ceilings, c.Bounds != nil))
 }
 
 // parseReplay reads the reply to a call that repeats another. What a record says that is none is about its
@@ -144,10 +155,16 @@ func parseReplay(text string, c *store.Call, v *store.Verdict) {
 // parseEarlier reads an admission with its limits. As of the plan in force, limits that it lacks are zero.
 func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error {
 	words := strings.Fields(limits)
-	if len(words) == 0 {
+	policy, named := "", false
+	if len(words) > 0 {
+		if policy, named = strings.CutPrefix(words[0], policyMark); named {
+			words = words[1:]
+		}
+	}
+	if len(words) == 0 || named && quota.ValidName(policy) != nil && quota.ValidID(policy) != nil {
 		return errReply
 	}
-	a := &store.Admission{Record: c.Record, Print: c.Print, Plan: &store.KeyPlan{}, Ceilings: make([]int64, len(words))}
+	a := &store.Admission{Record: c.Record, Print: c.Print, Policy: policy, Plan: &store.KeyPlan{}, Ceilings: make([]int64, len(words))}
 	kinds := make([]byte, len(words))
 	for i, word := range words {
 		var place int
@@ -160,11 +177,12 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 	}
 	was := store.Verdict{Outcome: store.Replayed}
 	r := readText(numbers)
+	a.US = r.number()
 	parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was)
 	if len(r.parts) > 0 { // then it held something, whether the limits of now do or not
 		a.Hold = parseHeld(r, c.Cost)
 	}
-	if r.bad || len(r.parts) > 0 {
+	if !r.done() {
 		return errReply
 	}
 	for i := range kinds {
@@ -185,7 +203,7 @@ func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling 
 	if len(parts) == 7 {
 		calendar, parts = parts[6], parts[:6]
 	}
-	if len(parts) != 6 || calendar == "" && strings.HasSuffix(word, ":") || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQ", parts[5]) {
+	if len(parts) != 6 || calendar == "" && strings.HasSuffix(word, ":") || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQC", parts[5]) {
 		return 0, nil, 0, 0, false
 	}
 	var n [4]int64
@@ -202,8 +220,14 @@ func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling 
 		}
 	}
 	l = &quota.Limit{Name: parts[1], Units: n[1], Window: time.Duration(n[2]) * time.Microsecond}
-	if lowerKind(kind) != 'r' {
+	if isGlobal(kind) {
 		l.Scope = quota.ScopeGlobal
+	}
+	switch {
+	case kind == concurrent:
+		l.Algorithm = quota.Concurrent
+	case kind < 'a':
+		l.Counts = quota.CountsTokens
 	}
 	if calendar != "" {
 		var err error

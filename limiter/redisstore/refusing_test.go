@@ -22,19 +22,11 @@ func TestRefusingServer(t *testing.T) {
 	config := func(t *testing.T, pairs ...string) {
 		t.Helper()
 		for pair := range slices.Chunk(pairs, 2) {
-			if err := srv.Client().ConfigSet(t.Context(), pair[0], pair[1]).Err(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, srv.Client().ConfigSet(t.Context(), pair[0], pair[1]).Err())
 		}
 	}
 	var log strings.Builder
-	s, err := New(asUser(Options{
-		Addrs: []string{srv.Addr()}, Budget: 10 * time.Second, DeadAfter: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newStore(t, asUser(Options{Addrs: []string{srv.Addr()}, DeadAfter: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 	admit(t, srv, documentedUser(t))
 	s.probe(t.Context())
 	killer := srv.Client().Conn() // a busy server does not let go-redis make one
@@ -62,9 +54,7 @@ func TestRefusingServer(t *testing.T) {
 			"MISCONF",
 			func(t *testing.T) {
 				at := srv.Client().ConfigGet(t.Context(), "d*").Val()
-				if err := os.MkdirAll(filepath.Join(at["dir"], at["dbfilename"], "taken"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, os.MkdirAll(filepath.Join(at["dir"], at["dbfilename"], "taken"), 0o700))
 				config(t, "save", "3600 1")
 				srv.Client().BgSave(t.Context())
 				limitertest.Eventually(t, 10*time.Second, "a save that fails", func() bool {
@@ -120,9 +110,7 @@ func TestRefusingServer(t *testing.T) {
 
 func replicaOf(t *testing.T, srv *redisserver.Server, host, port string) {
 	t.Helper()
-	if err := srv.Client().Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, srv.Client().Do(t.Context(), "REPLICAOF", host, port).Err())
 }
 
 // TestNarrowKeys: a user may be given less than rl:*, the keys of DESIGN.md's table: what regiond tries its rights on is one

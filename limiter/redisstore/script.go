@@ -3,7 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,32 +16,17 @@ import (
 	"github.com/regiond/regiond/quota/loan"
 )
 
-var (
-	//go:embed lua/now.lua
-	nowLua string
-	//go:embed lua/base.lua
-	baseLua string
-	//go:embed lua/usage_counters.lua
-	usageLua string
-	//go:embed lua/quick.lua
-	quickLua string
-	//go:embed lua/clock.lua
-	clockLua string
-	//go:embed lua/log.lua
-	logLua string
-	//go:embed lua/window_gcra.lua
-	windowLua string
-	//go:embed lua/periods.lua
-	periodsLua string
-	//go:embed lua/loans.lua
-	loansLua string
-	//go:embed lua/holds.lua
-	holdsLua string
-	//go:embed lua/general.lua
-	generalLua string
-	//go:embed lua/decide.lua
-	decideLua string
-)
+//go:embed lua/*.lua
+var lua embed.FS
+
+// luaOf is the text of lua/NAME.lua.
+func luaOf(name string) string {
+	text, err := lua.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
 
 // script is a Lua source addressed by its SHA-1, which is also its version: two
 // releases of regiond on one Redis run each their own.
@@ -50,20 +35,19 @@ type script struct {
 	sha    string
 }
 
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // see above
-	return script{source: source, sha: hex.EncodeToString(sum[:])}
-}
-
-// decideScript is lua/*.lua joined behind what defines TIME and EPOCH, the hash with the epoch
+// decideScript is lua/*.lua joined behind now, which defines TIME ("": now.lua), and EPOCH, the hash with the epoch
 // of the region's data; "" for none. What only uncommon checks need is in a function.
 func decideScript(now, epoch string) script {
-	now += "\nlocal EPOCH = '" + epoch + "'"
-	return newScript(strings.Join([]string{
-		now, baseLua, usageLua, quickLua,
-		"local function general()", clockLua, logLua, windowLua, periodsLua, loansLua, holdsLua, generalLua, "end",
-		decideLua,
-	}, "\n"))
+	files := func(names string) (text string) {
+		for name := range strings.FieldsSeq(names) {
+			text += luaOf(name) + "\n"
+		}
+		return text
+	}
+	source := cmp.Or(now, luaOf("now")) + "\nlocal EPOCH = '" + epoch + "'\n" + files("base usage_counters quick") +
+		"local function general()\n" + files("clock log window_gcra periods loans holds general") + "end\n" + files("decide")
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see above
+	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 // appendCalls appends the EVALSHA arguments of some calls: number of keys, KEYS,
@@ -179,7 +163,7 @@ func appendCall(args []any, plan int, c *store.Call) []any {
 	if common(c) {
 		args = append(args, plan)
 	} else {
-		args = append(args, -plan, opWire(c.Op))
+		args = append(args, -plan, string(c.Op))
 		if c.Costs == nil {
 			args = append(args, c.Cost, fingerprint(c))
 		} else {
@@ -232,10 +216,11 @@ func appendLoans(args []any, ops []store.LoanOp) []any {
 		o := &ops[i]
 		switch o.Kind {
 		case store.LoanLend:
-			args = append(args, "lend", o.Units, o.Request.From, loanID(o.Request.ID))
+			r := &o.Request
+			args = append(args, "lend", o.Units, r.From, loanID(r.ID), r.Epoch, r.Period)
 		case store.LoanAccept:
 			g := &o.Grant
-			args = append(args, "accept", g.From, loanID(g.ID), g.Units, g.New, g.Epoch, g.Time, g.MaxTTL)
+			args = append(args, "accept", g.From, loanID(g.ID), g.Units, g.New, g.Epoch, g.Time, g.MaxTTL, g.Period)
 		case store.LoanReturn:
 			args = append(args, "return", o.Units, o.Peer, loanID(o.ID))
 		case store.LoanReturned:
@@ -249,27 +234,6 @@ func appendLoans(args []any, ops []store.LoanOp) []any {
 }
 
 func loanID(id loan.ID) string { return fmt.Sprintf("%d %d", id.Epoch, id.Stamp) }
-
-func opWire(op store.Op) any {
-	switch op {
-	case store.OpPeek:
-		return "p"
-	case store.OpReport:
-		return "r"
-	case store.OpRefund:
-		return "f"
-	case store.OpLoans:
-		return "l"
-	case store.OpReserve:
-		return "h"
-	case store.OpSettle:
-		return "s"
-	case store.OpExtend:
-		return "e"
-	default:
-		return "c"
-	}
-}
 
 var errReply = errors.New("unexpected reply of the decision script")
 
@@ -322,6 +286,9 @@ func (r *reader) next() (part any) {
 	part, r.parts = r.parts[0], r.parts[1:]
 	return part
 }
+
+// done reports whether all was what was asked for, and nothing is left.
+func (r *reader) done() bool { return !r.bad && len(r.parts) == 0 }
 
 func (r *reader) text() string {
 	text, ok := r.next().(string)
@@ -456,7 +423,7 @@ func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
 		if !lost {
 			l.Remaining, l.WaitUS, l.ResetUS = r.number(), r.atLeast(-1), r.number()
 		}
-		if kind := lowerKind(kind); kind != 'r' {
+		if isGlobal(kind) {
 			if !lost {
 				l.Over = r.number()
 			}
@@ -480,18 +447,22 @@ func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
 			if r.bad {
 				return nil
 			}
-			l = append(l, loan.Loan{Peer: r.text(), ID: id(), Units: r.number(), Back: r.number(), Until: r.number(), MaxTTL: r.number()})
+			l = append(l, loan.Loan{
+				Peer: r.text(), ID: id(), Units: r.number(), Back: r.number(), Until: r.number(), MaxTTL: r.number(),
+				Period: r.number(), Borrower: uint32(r.number()), Base: r.number(),
+			})
 		}
 		slices.SortFunc(l, loan.Compare)
 		return l
 	}
 	v.Loans = &store.Loans{Used: r.number(), Results: make([]store.LoanResult, len(c.Loans))}
-	v.Loans.State = loan.State{Epoch: c.Bounds[0].Epoch, Recall: r.number(), RecallUntil: r.number(), Lent: of(), Held: of()}
+	v.Loans.Period = quota.PeriodUnits{Number: r.number(), End: r.number()}
+	v.Loans.State = loan.State{Epoch: uint32(r.number()), Recall: r.number(), RecallUntil: r.number(), Lent: of(), Held: of()}
 	for i := range c.Loans {
 		o, result := &c.Loans[i], &v.Loans.Results[i]
 		switch o.Kind {
 		case store.LoanLend:
-			g := loan.Grant{ID: id(), Units: r.number(), New: r.number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time, MaxTTL: maxTTL}
+			g := loan.Grant{ID: id(), Units: r.number(), New: r.number() == 1, Epoch: o.Request.Epoch, Time: o.Request.Time, MaxTTL: maxTTL, Period: o.Request.Period}
 			if g.ID != (loan.ID{}) {
 				result.Grant = g
 			}
@@ -503,7 +474,7 @@ func parseLoans(r *reader, c *store.Call, v *store.Verdict) bool {
 			r.number()
 		}
 	}
-	return !r.bad && len(r.parts) == 0
+	return r.done()
 }
 
 // errOtherTime is of a call that took the server's TIME for another, so that the periods it came with are not those of now.

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/faultproxy"
 	"github.com/regiond/regiond/test/oracle"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -158,9 +156,7 @@ func TestVerdictErrors(t *testing.T) {
 		"":                 false,
 	} {
 		v := make([]store.Verdict, 1)
-		if err := parseReplies([]any{"n.1 1795198405260197", "e", text}, "n.1", calls, v); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, parseReplies([]any{"n.1 1795198405260197", "e", text}, "n.1", calls, v))
 		e := (*store.Error)(nil)
 		if is := errors.As(v[0].Err, &e) && e.Reason == quota.ReasonRedisRefused; is != refused || errors.Is(v[0].Err, store.ErrPartition) == refused {
 			t.Errorf("%q became %v, refused: want %v", text, v[0].Err, refused)
@@ -170,8 +166,7 @@ func TestVerdictErrors(t *testing.T) {
 
 // What another store has admitted is replayed with its own numbers, under whatever limits are in force.
 func TestRememberedNumbers(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	_, s := onRedis(t)
 	plan := store.NewKeyPlan([]*quota.Limit{
 		{Name: "hour", Units: 5, Window: time.Hour},
 		{Name: "level", Units: 7, Window: time.Minute, Algorithm: quota.GCRA, Burst: 9},
@@ -209,19 +204,16 @@ func TestRememberedNumbers(t *testing.T) {
 
 // A record that says nothing sensible of its limits is garbage of its own partition: the others of the call are decided.
 func TestGarbledRecord(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	calls := []store.Call{perHour(5).Call("acme", store.OpCheck, 1, nil), perHour(5).Call("other", store.OpCheck, 1, nil)}
 	calls[0].Record, calls[0].Print = store.RecordKey("acme", "k"), "p"
 	for _, garbage := range []string{
 		"", "4 0 1000", "4 0 |0:hour:5:3600000000:5:r", "4 0 1000 9 |0:hour:5:3600000000:5:r", "4 0 1000 |1:hour:5:3600000000:5:r",
 		"4 0 1000 |0:hour:5:0:5:r", "4 0 1000 |0:hour:5:3600000000:5:x", "4 0 1000 |0:hour:5:3600000000:-5:r", "4 0 1000 |0:hour",
 		"4 0 1000 4 0 1000 |0:hour:5:3600000000:5:r 0:day:5:3600000000:5:r",
-		"4 0 1000 |0:hour:5:3600000000:5:r:", "4 0 1000 |0:hour:5:3600000000:5:r:hour-0-UTC", "4 0 1000 |0:hour:5:3600000000:5:r:hour-1-UTC:x",
+		"4 0 1000 |=p", "4 0 1000 |= 0:hour:5:3600000000:5:r", "4 0 1000 |0:hour:5:3600000000:5:r =p", "4 0 1000 |0:hour:5:3600000000:5:r:", "4 0 1000 |0:hour:5:3600000000:5:r:hour-0-UTC", "4 0 1000 |0:hour:5:3600000000:5:r:hour-1-UTC:x",
 	} {
-		if err := srv.Client().Set(t.Context(), calls[0].Record, fmt.Sprintf("%d p %s", srv.Time(), garbage), time.Minute).Err(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, srv.Client().Set(t.Context(), calls[0].Record, fmt.Sprintf("%d p %s", srv.Time(), garbage), time.Minute).Err())
 		v := make([]store.Verdict, len(calls))
 		s.Decide(t.Context(), calls, v)
 		if !errors.Is(v[0].Err, store.ErrPartition) || v[1].Err != nil {
@@ -233,8 +225,8 @@ func TestGarbledRecord(t *testing.T) {
 // TestScriptIsLoadedOnce loses the script in each way that Redis can: it is sent
 // again once, and what was asked is charged exactly once.
 func TestScriptIsLoadedOnce(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, q := newRedis(t, srv.Addr(), ""), perHour(10)
+	srv, s := onRedis(t)
+	q := perHour(10)
 	ctx := context.Background()
 	for _, row := range []struct {
 		name string
@@ -253,9 +245,7 @@ func TestScriptIsLoadedOnce(t *testing.T) {
 		}, 9},
 	} {
 		row.lose()
-		if err := srv.Client().ConfigResetStat(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, srv.Client().ConfigResetStat(ctx).Err())
 		v, err := limitertest.Decide(s, q.Call("acme", store.OpCheck, 1, nil))
 		if err != nil || v[0].Outcome != oracle.Admitted || v[0].Limits[0].Remaining != row.left {
 			t.Errorf("%s: %+v %v, want %d left", row.name, v, err, row.left)
@@ -273,31 +263,6 @@ func TestScriptIsLoadedOnce(t *testing.T) {
 	}
 }
 
-// TestStrayReply puts a connection out of step: what then comes to the wrong
-// caller is refused, and the charge that was made is called unknown.
-func TestStrayReply(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	proxy := faultproxy.Start(t, srv.Addr())
-	s, q := newRedis(t, proxy.Addr(), ""), perHour(10)
-	if _, err := limitertest.Decide(s, q.Call("ann", store.OpCheck, 1, nil)); err != nil {
-		t.Fatal(err)
-	}
-	struck := proxy.Arm(faultproxy.Fault{Kind: faultproxy.Stray, Reply: 1, Scripts: true})
-	v, err := limitertest.Decide(s, q.Call("ann", store.OpCheck, 1, nil))
-	<-struck
-	if e := (*store.Error)(nil); !errors.As(cmp.Or(err, v[0].Err), &e) || !e.Ambiguous {
-		t.Errorf("a stray reply gave %v, want an unknown outcome", v[0])
-	}
-	// The same connection, or another, for somebody else: never ann's answer.
-	late := newRedis(t, proxy.Addr(), "")
-	for i := range 20 {
-		v, err := limitertest.Decide(late, q.Call(fmt.Sprint("bob", i), store.OpCheck, 1, nil))
-		if err != nil || v[0].Limits[0].Remaining != 9 {
-			t.Errorf("bob%d got %+v %v", i, v, err)
-		}
-	}
-}
-
 // fill writes a log of cost-1 entries that are so many µs apart and end at last. header stands behind the first.
 func fill(t *testing.T, c *redis.Client, key, header string, entries, apart, last int64) {
 	t.Helper()
@@ -310,17 +275,14 @@ func fill(t *testing.T, c *redis.Client, key, header string, entries, apart, las
 				values[0] = fmt.Sprint(stamp) + header
 			}
 		}
-		if err := c.RPush(ctx, key, values...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, c.RPush(ctx, key, values...).Err())
 	}
 }
 
 // A log in use holds what its window does, and few elements more, whatever its limit. A check of it takes few commands more
 // than of one that has nothing outside the window yet.
 func TestLogForgets(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, now := newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
+	srv, s, now := onTimedRedis(t, limitertest.TimedLua)
 	const inside = 100
 	for _, row := range []struct {
 		name   string
@@ -338,9 +300,7 @@ func TestLogForgets(t *testing.T) {
 			call = bounded(call, 1000)
 		}
 		for window := range int64(12) {
-			if err := srv.Client().ConfigResetStat(context.Background()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, srv.Client().ConfigResetStat(context.Background()).Err())
 			for n := range int64(inside) {
 				us += time.Second.Microseconds() / inside
 				now(us)
@@ -365,8 +325,7 @@ func TestLogForgets(t *testing.T) {
 // What was used within a bounded window stays in the log for as long as the window may get, and a call outside its fence
 // drops what is old by the fence: TIME may be that of a step.
 func TestBoundedLogForgetsLater(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, now := newRedis(t, srv.Addr(), limitertest.TimedLua), limitertest.ClockOf(t, srv.Client())
+	srv, s, now := onTimedRedis(t, limitertest.TimedLua)
 	window := hour().Limits[0].Window.Microseconds()
 	for _, row := range []struct {
 		name  string
@@ -409,10 +368,8 @@ func TestLongLogInOneCall(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	const minute, inside = int64(60_000_000), 50
 	s := newRedis(t, srv.Addr(), "")
-	if _, err := limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)); err != nil { // loads the script
-		t.Fatal(err)
-	}
-	for _, units := range []int64{100, 1000} { // each charge drops an element of the first
+	must(limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)))(t) // loads the script
+	for _, units := range []int64{100, 1000} {                                     // each charge drops an element of the first
 		q := limitertest.Ask(&quota.Limit{Name: "l", Units: units, Window: time.Minute})
 		flush(t, srv.Client())
 		call := q.Call("acme", store.OpCheck, 1, nil)
@@ -427,13 +384,8 @@ func TestLongLogInOneCall(t *testing.T) {
 			}
 			calls = append(calls, q.Call("acme", op, max(1, cost), nil))
 		}
-		if err := srv.Client().ConfigResetStat(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		v, err := limitertest.Decide(s, calls...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, srv.Client().ConfigResetStat(context.Background()).Err())
+		v := must(limitertest.Decide(s, calls...))(t)
 		left := units - inside
 		for i := range v {
 			if calls[i].Op == store.OpCheck {
@@ -455,9 +407,7 @@ func TestCommandsPerDecision(t *testing.T) {
 	ctx := context.Background()
 	const minute = int64(60_000_000)
 	s := newRedis(t, srv.Addr(), "")
-	if _, err := limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)); err != nil { // loads the script
-		t.Fatal(err)
-	}
+	must(limitertest.Decide(s, perHour(1).Call("warm", store.OpCheck, 1, nil)))(t) // loads the script
 	for _, row := range []struct {
 		name    string
 		units   int64 // L
@@ -482,9 +432,7 @@ func TestCommandsPerDecision(t *testing.T) {
 		for try := 0; try < 5 && quickest > 5000; try++ {
 			flush(t, srv.Client())
 			fill(t, srv.Client(), call.Keys[0], call.Plan.Wire[2].(string), row.entries, row.apart, srv.Time()-row.age)
-			if err := srv.Client().ConfigResetStat(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, srv.Client().ConfigResetStat(ctx).Err())
 			v, err := limitertest.Decide(s, call)
 			if err != nil || v[0].Outcome != row.outcome {
 				t.Fatalf("%s: %+v %v", row.name, v, err)
@@ -500,9 +448,7 @@ func TestCommandsPerDecision(t *testing.T) {
 		}
 		if row.outcome == oracle.Admitted && row.cost == 1 { // trimmed at every eighth length
 			for range 7 {
-				if _, err := limitertest.Decide(s, call); err != nil {
-					t.Fatal(err)
-				}
+				must(limitertest.Decide(s, call))(t)
 			}
 		}
 		if n := srv.Client().LLen(ctx, call.Keys[0]).Val(); n > row.units+7 {
@@ -513,12 +459,9 @@ func TestCommandsPerDecision(t *testing.T) {
 
 // scriptCommands counts the commands that scripts ran since the statistics were
 // reset, and the microseconds that scripts took.
-func scriptCommands(t *testing.T, c *redis.Client) (commands, us int64) {
+func scriptCommands(t testing.TB, c *redis.Client) (commands, us int64) {
 	t.Helper()
-	info, err := c.Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must(c.Info(context.Background(), "commandstats").Result())(t)
 	for line := range strings.Lines(info) {
 		var calls, spent int64
 		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")

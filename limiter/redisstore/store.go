@@ -322,7 +322,7 @@ func (s *Store) Available() bool {
 }
 
 const (
-	// resetsKey holds another number after each Reset by any process of the region.
+	// resetsKey holds another number after each ResetAll by any process of the region.
 	resetsKey = "rl:resets"
 	// resetsTTL is far longer than a process takes to read it. Its end counts as a reset.
 	resetsTTL = 10 * time.Minute
@@ -384,9 +384,6 @@ const deleteCounters = `for _, key in ipairs(KEYS) do
   if not generation or generation <= tonumber(ARGV[1]) then redis.call('UNLINK', key) end
 end
 return 0`
-
-// Reset implements Store.
-func (s *Store) Reset(ctx context.Context, tenant string) error { return s.ResetAll(ctx, tenant, 0) }
 
 // ResetAll implements Store with SCAN and UNLINK: keys of one tenant, without
 // stalling the others. Charges made meanwhile may or may not be forgotten.

@@ -34,9 +34,7 @@ func TestRestart(t *testing.T) {
 			known.Store(one)
 			top := &region.Topology{Revision: 3, Regions: []region.Region{{Name: "a", Weight: 1}}}
 			for _, st := range []*state.State{one, two, one, two} {
-				if err := st.Adopt(t.Context(), top); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, st.Adopt(t.Context(), top))
 				st.Turn(t.Context())
 			}
 			room := func() int64 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -30,11 +29,7 @@ func recorder() (trace.Tracer, *tracetest.SpanRecorder) {
 func TestScriptSpan(t *testing.T) {
 	srv := redisserver.Start(t, redisserver.Options{})
 	tracer, spans := recorder()
-	s, err := New(Options{Addrs: []string{srv.Addr()}, Budget: 4 * time.Second, Logger: slog.New(slog.DiscardHandler), Tracer: tracer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := newStore(t, Options{Addrs: []string{srv.Addr()}, Budget: 4 * time.Second, Tracer: tracer})
 	for _, want := range []codes.Code{codes.Unset, codes.Error} {
 		spans.Reset()
 		ctx, check := tracer.Start(context.Background(), "check")

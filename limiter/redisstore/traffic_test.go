@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -157,10 +156,7 @@ func (st *traffic) judge(t *testing.T, client func(key string) *redis.Client, lo
 		t.Errorf("an answer took %v, the budget is %v", st.slowest, trafficBudget)
 	}
 	for i, k := range st.now() {
-		units, err := client(trafficKey(i)).LLen(context.Background(), trafficKey(i)).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		units := must(client(trafficKey(i)).LLen(context.Background(), trafficKey(i)).Result())(t)
 		l := ledger{allowed: k.allowed - lost(i), ambiguous: k.ambiguous + lost(i)}
 		if err := l.within(units); err != nil {
 			t.Errorf("%s: %v (%d may be lost)", trafficTenant(i), err, lost(i))
@@ -176,11 +172,8 @@ func nodeSetStore(t *testing.T, o Options) (*Store, func(name string) int64) {
 	t.Helper()
 	reader := metric.NewManualReader()
 	o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
-	o.Budget, o.Logger = trafficBudget, slog.New(slog.DiscardHandler)
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.Budget = trafficBudget
+	s := newStore(t, o)
 	limitertest.KeepRunning(t, s)
 	awaitState(t, s, true)
 	return s, func(name string) int64 { return sumOf(t, reader, name) }
@@ -189,9 +182,7 @@ func nodeSetStore(t *testing.T, o Options) (*Store, func(name string) int64) {
 func sumOf(t *testing.T, reader *metric.ManualReader, name string) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, reader.Collect(context.Background(), &all))
 	total := int64(0)
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -230,10 +221,7 @@ func losses(t *testing.T, s *Store, count func(name string) int64, l lossy) {
 	spent := func(most int) (n int64) {
 		t.Helper()
 		for range most {
-			v, err := limitertest.DecideOne(s, limitertest.CallOf(plan, "lossy", 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(limitertest.DecideOne(s, limitertest.CallOf(plan, "lossy", 1)))(t)
 			if v.Outcome != store.Admitted {
 				break
 			}
@@ -249,9 +237,7 @@ func losses(t *testing.T, s *Store, count func(name string) int64, l lossy) {
 	}
 	l.heir.Freeze()
 	// What is sent to a frozen server waits in its socket; the link has to go as well.
-	if err := l.old.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, l.old.Client().ClientKillByFilter(ctx, "TYPE", "replica").Err())
 	region.Turn(ctx)
 	answered += spent(lost)
 	if n := count("regiond.redis.losses"); n != 0 {

@@ -11,15 +11,13 @@ import (
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/oracle"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
 // TestKeysOutliveTwoWindows: no answer may depend on a key that expired, so after each charge every key that it touches
 // lives for two windows and a margin, or for as long as a level drains. Logs and counters may live for a window more, since their
-// life is set once a window.
+// life is set once a window. The record of an admission lives for as long as it is replayed.
 func TestKeysOutliveTwoWindows(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s, now := newRedis(t, srv.Addr(), limitertest.MovedLua), limitertest.ClockOf(t, srv.Client())
+	srv, s, now := onTimedRedis(t, limitertest.MovedLua)
 	const w, spent = 10 * time.Minute, 30 * time.Second // half of the margin may pass while this runs
 	for _, row := range []struct {
 		name  string
@@ -58,6 +56,9 @@ func TestKeysOutliveTwoWindows(t *testing.T) {
 			if v, err := limitertest.Decide(s, c); err != nil || v[0].Outcome != oracle.Admitted {
 				t.Fatalf("%s: %+v, %v", row.name, v, err)
 			}
+			if left := ttl(t, srv.Client(), call.Record); i == 0 && left < time.Minute {
+				t.Errorf("%s: a record lives for %v, and is replayed for a minute", row.name, left)
+			}
 			for _, key := range keys {
 				left, most := ttl(t, srv.Client(), key), row.least+l.Window*104/100
 				if left < row.least-spent || left > most {
@@ -68,24 +69,10 @@ func TestKeysOutliveTwoWindows(t *testing.T) {
 	}
 }
 
-// The record of an admission lives for as long as it is replayed.
-func TestRecordsOutliveTheirMinute(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	call := perHour(5).Call("acme", store.OpCheck, 1, nil)
-	call.Record, call.Print = "rl:{acme}:i:4.acme:k1", "p"
-	if v, err := limitertest.Decide(newRedis(t, srv.Addr(), ""), call); err != nil || v[0].Outcome != oracle.Admitted {
-		t.Fatalf("%+v, %v", v, err)
-	}
-	if left := ttl(t, srv.Client(), call.Record); left < time.Minute {
-		t.Errorf("it lives for %v, and is replayed for a minute", left)
-	}
-}
-
 // TestShortKeysAreShort: keys do not outlive by far what they are needed for, since a flood
 // of new tenants fills Redis with them.
 func TestShortKeysAreShort(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	for _, row := range []struct {
 		limit quota.Limit
 		cost  int64
@@ -116,28 +103,21 @@ func TestShortKeysAreShort(t *testing.T) {
 
 func ttl(t *testing.T, c *redis.Client, key string) time.Duration {
 	t.Helper()
-	left, err := c.PTTL(context.Background(), key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := must(c.PTTL(context.Background(), key).Result())(t)
 	return left
 }
 
 // A reload lengthens a window in the second in which a log was charged under the shorter one: the
 // log lives as long as the longer one needs, whichever is charged later.
 func TestReloadWithinASecondKeepsTheLongerTTL(t *testing.T) {
-	srv := redisserver.Start(t, redisserver.Options{})
-	s := newRedis(t, srv.Addr(), "")
+	srv, s := onRedis(t)
 	short := quota.Limit{Name: "l", Units: 5, Window: time.Second}
 	long := quota.Limit{Name: "l", Units: 5, Window: time.Hour}
 	before, after := limitertest.Ask(&short).Call("acme", store.OpCheck, 1, nil), limitertest.Ask(&long).Call("acme", store.OpCheck, 1, nil)
 	admits := func(c store.Call) (n int) {
 		t.Helper()
 		for {
-			v, err := limitertest.Decide(s, c)
-			if err != nil {
-				t.Fatal(v, err)
-			}
+			v := must(limitertest.Decide(s, c))(t)
 			if v[0].Outcome != oracle.Admitted {
 				return n
 			}
@@ -150,9 +130,7 @@ func TestReloadWithinASecondKeepsTheLongerTTL(t *testing.T) {
 		}
 	}
 	admits(after)
-	if _, err := limitertest.Decide(s, before); err != nil { // another process has not reloaded yet
-		t.Fatal(err)
-	}
+	must(limitertest.Decide(s, before))(t) // another process has not reloaded yet
 	if left := ttl(t, srv.Client(), limitertest.RedisKeys(&after)[0]); left < time.Hour {
 		t.Errorf("the log of a window of 1h lives for %v", left)
 	}

@@ -99,9 +99,7 @@ func (q *queue) watchOver() {
 		}
 		dead := q.look(now, quiet)
 		watching = q.jobs > 0 || len(q.underway) > 0 || now.Sub(q.sent) <= watchOn
-		if q.watching = watching; !watching {
-			q.endResting()
-		}
+		q.watching = watching
 		q.mu.Unlock()
 		if dead != nil {
 			q.dead(dead)

@@ -293,18 +293,32 @@ func AppendPrefix(dst []byte, tenant string) []byte {
 // AppendLoansKey appends the Redis key of the loans of a partition under a bounded limit:
 //
 //	rl:{acme}:b.sustained:standard:user:2.42:   limit sustained
+//	rl:{acme}:b.monthly.month-1-UTC:standard:::   limit monthly, periods of a calendar
 func AppendLoansKey(dst []byte, c *quota.CounterKey) []byte {
 	dst = append(AppendPrefix(dst, c.Tenant), LoansMark...)
-	dst = append(dst, c.Limit...)
+	dst = appendLimit(dst, c)
 	dst = append(dst, ':')
 	dst = append(dst, c.Policy...)
 	dst = append(dst, ':')
 	return append(dst, c.Partition...)
 }
 
-// LogKey is the key of the log that holds the usage of a counter's partition.
-func LogKey(c *quota.CounterKey) string {
-	return string(AppendPrefix(nil, c.Tenant)) + "l:" + c.Policy + ":" + c.Partition
+func appendLimit(dst []byte, c *quota.CounterKey) []byte {
+	if dst = append(dst, c.Limit...); c.Calendar != "" {
+		dst = append(append(dst, '.'), c.Calendar...)
+	}
+	return dst
+}
+
+// UsageKey is the key that holds the usage of a counter's partition: a log, or periods of a calendar.
+func UsageKey(c *quota.CounterKey) string {
+	dst := AppendPrefix(nil, c.Tenant)
+	if c.Calendar == "" {
+		dst = append(dst, 'l')
+	} else {
+		dst = appendLimit(append(dst, "p."...), c)
+	}
+	return string(dst) + ":" + c.Policy + ":" + c.Partition
 }
 
 // AppendCounterKey appends the Redis key of a usage counter:
@@ -371,12 +385,6 @@ func HoldName(id int64) string { return big.NewInt(id).Text(62) }
 func tenantOf(key string) string {
 	brace := strings.IndexByte(key, '}')
 	return key[:brace+1+strings.IndexByte(key[brace:], ':')]
-}
-
-// ParseKey reads what AppendKeys has written.
-func ParseKey(key string) (tenant, policy, partition string) {
-	tenant, _, policy, partition, _ = parseKey(key)
-	return tenant, policy, partition
 }
 
 // ParseUsageKey reads what AppendKeys has written, or the HoldsKey of it: kind is that of the planned key, and limit its only one,

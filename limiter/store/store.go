@@ -26,7 +26,7 @@ const (
 	OpPeek Op = 'p'
 	// OpReport charges whatever is left, past the limits if need be.
 	OpReport Op = 'r'
-	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded and has no calendar.
+	// OpLoans runs Call.Loans and charges nothing. The plan has one limit, which is bounded.
 	OpLoans Op = 'l'
 	// OpReserve charges 1 to keys that count requests and holds the cost under keys that take holds, 1 under those of
 	// kind 'c', if every limit has room, else nothing. A cost of 0 answers what 1 would get and writes nothing.
@@ -73,16 +73,11 @@ type Call struct {
 	Loans  []LoanOp // of OpLoans
 	Hold   Hold     // of OpReserve, OpSettle and OpExtend
 	// Record is the key that remembers an admission for an Idempotency-Key, ""
-	// for none, and Print distinguishes its request from any other (no spaces).
-	Record, Print string
+	// for none, and Print distinguishes its request from any other (no spaces). Policy is the name of the policy that decides, which the
+	// record has too: another one may when it is replayed.
+	Record, Print, Policy string
 	// Answers is the plan that the answer names; nil is Plan.
 	Answers *KeyPlan
-}
-
-// CostOf is what has to fit under one of Keys: what the call charges and holds there.
-func (c *Call) CostOf(key int) int64 {
-	charged, held := c.Share(key)
-	return charged + held
 }
 
 // Hold is the reservation that a call is about. The store keeps a record of it beside its holds: it makes a settle
@@ -209,12 +204,12 @@ type LimitVerdict struct {
 
 // Admission is an admission with an Idempotency-Key, as it was answered.
 type Admission struct {
-	Record, Print string
-	US            int64 // when, by the clock of the store that keeps it
-	Plan          *KeyPlan
-	Ceilings      []int64
-	Limits        []LimitVerdict
-	Hold          HoldVerdict // of OpReserve
+	Record, Print, Policy string
+	US                    int64 // when, by the clock of the store that keeps it
+	Plan                  *KeyPlan
+	Ceilings              []int64
+	Limits                []LimitVerdict
+	Hold                  HoldVerdict // of OpReserve
 	// Own is whether the process decided by itself and no other store knows it yet.
 	Own bool
 }
@@ -245,8 +240,10 @@ const (
 
 // Loans is what the store answers to OpLoans.
 type Loans struct {
-	Used  int64      // in the window (StoreUS−W, StoreUS]
-	State loan.State // after all operations
+	Used int64 // in the window (StoreUS−W, StoreUS], or in the period that counts, and held
+	// Period is the one that counts of a limit with a calendar, with the end that it has in the store; without Units.
+	Period quota.PeriodUnits
+	State  loan.State // after all operations
 	// Results has an entry for each operation.
 	Results []LoanResult
 }
@@ -268,11 +265,8 @@ type Store interface {
 	// calls, unless an Err is Ambiguous, and what verdicts hold are the caller's, who
 	// uses them again.
 	Decide(ctx context.Context, calls []Call, verdicts []Verdict)
-	// Reset deletes everything of a tenant but its usage counters and loans: what was published
-	// to peers ages out, and what was lent to them is theirs.
-	Reset(ctx context.Context, tenant string) error
-	// ResetAll is Reset that deletes the usage counters of generations up to upTo as well, for
-	// when peers forget them too. Loans stay: what was lent is theirs.
+	// ResetAll deletes everything of a tenant but its loans, which are its peers', and usage counters: what was published to peers
+	// ages out. Those of generations up to upTo go too, for when peers forget them as well.
 	ResetAll(ctx context.Context, tenant string, upTo int64) error
 }
 

@@ -62,7 +62,11 @@ func newCluster(t testing.TB, regions ...string) *cluster {
 }
 
 func (c *cluster) deny(i int, tenant string, units int64) {
-	c.all[i].Recorder.Record(Event{Key: keyOf(tenant), Limits: limits, Which: 1, Units: units})
+	key := keyOf(tenant)
+	if units%2 == 0 { // under the algorithm of before a reload
+		key = strings.Replace(key, ":l:", ":w.burst:", 1)
+	}
+	c.all[i].Recorder.Record(Event{Key: key, Limits: limits, Which: 1, Units: units})
 	c.exact[i][quota.TopRow{Tenant: tenant, Policy: "standard", Limit: "burst", Partition: "user:2.42:"}] += units
 }
 

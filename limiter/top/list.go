@@ -25,11 +25,16 @@ func (r *Recorder) list(by quota.TopBy, window time.Duration) list {
 	r.fold()
 	g := r.series[by].window(window)
 	l := list{others: plus(g.floor, g.lost), total: g.total, covers: r.now() - g.from}
+	at := map[quota.TopRow]int{} // by name: after a reload with another algorithm or calendar a limit has another key
 	for _, s := range g.heap {
 		row := quota.TopRow{Limit: s.name.limit}
-		row.Tenant, row.Policy, row.Partition = store.ParseKey(s.name.key)
-		row.AtLeast, row.AtMost = s.low, plus(s.count, g.lost)
-		l.rows = append(l.rows, row)
+		_, _, row.Tenant, row.Policy, row.Partition, _ = store.ParseUsageKey(s.name.key)
+		i, known := at[row]
+		if !known {
+			i = len(l.rows)
+			at[row], l.rows = i, append(l.rows, row)
+		}
+		l.rows[i].AtLeast, l.rows[i].AtMost = plus(l.rows[i].AtLeast, s.low), plus(l.rows[i].AtMost, plus(s.count, g.lost))
 	}
 	r.mu.Unlock()
 	l.sort()

@@ -68,11 +68,14 @@ func (k *sketch) add(hash uint64, units int64, of name) {
 		return
 	}
 	of.key = strings.Clone(of.key) // it is a part of the text of all keys of a request
-	if len(k.heap) < k.room {
-		k.insert(&slot{hash: hash, name: of, count: plus(k.floor, units), low: units})
+	var s *slot
+	if len(k.heap) == k.room {
+		s = k.evict()
 	} else {
-		k.replace(k.heap[0], slot{hash: hash, name: of, count: plus(k.heap[0].count, units), low: units})
+		s = &slot{}
 	}
+	*s = slot{hash: hash, name: of, count: plus(k.floor, units), low: units}
+	k.insert(s)
 	for k.text > textBytes {
 		k.evict()
 	}
@@ -83,32 +86,19 @@ func (k *sketch) lose(units, all int64) {
 	k.lost, k.total = plus(k.lost, units), plus(k.total, all)
 }
 
-// evict drops the smallest counter.
-func (k *sketch) evict() { k.drop(heap.Pop(&k.heap).(*slot)) }
-
-// drop forgets what the smallest counter was of: it had no more than that.
-func (k *sketch) drop(least *slot) {
+// evict drops the smallest counter: what it was of had no more than that.
+func (k *sketch) evict() *slot {
+	least := heap.Pop(&k.heap).(*slot)
 	k.floor = least.count
 	k.text -= least.name.size()
 	delete(k.held, least.hash)
-}
-
-// replace has the smallest counter be that of another name.
-func (k *sketch) replace(least *slot, by slot) {
-	k.drop(least)
-	*least = by
-	k.keep(least)
-	heap.Fix(&k.heap, 0)
+	return least
 }
 
 func (k *sketch) insert(s *slot) {
-	k.keep(s)
-	heap.Push(&k.heap, s)
-}
-
-func (k *sketch) keep(s *slot) {
 	k.held[s.hash] = s
 	k.text += s.name.size()
+	heap.Push(&k.heap, s)
 }
 
 // slots is a heap.Interface.

@@ -97,7 +97,7 @@ func (w *holdWorld) sum() (n int64, all string) {
 	may := map[string]int64{}
 	for _, r := range w.regions {
 		r.book.Ceiling(w.now) // drops what is over
-		may[r.book.Region] += r.book.Share - loan.Left(r.book.Lent)
+		may[r.book.Region] += r.book.Share - loan.Left(r.book.Lent, 0)
 		for _, l := range r.book.Lent {
 			may[l.Peer] += l.Left()
 		}

@@ -31,6 +31,8 @@ type Planner struct {
 		want     int64 // time
 		starving bool
 		got      int64
+		enough   int64 // time: nothing was lacking in the period, or some came
+		planned  int64 // time
 		denied   int64 // time of the last denial
 		asked    int64 // and of the last request
 		had      int64 // since when the ceiling is that of a cost; 0: it is not
@@ -116,7 +118,7 @@ func (p *Planner) Receive(now int64, w Want) {
 // of each other's share, which they leave it.
 func (p *Planner) floor(b *Book, now int64) int64 {
 	if b.burnt(now) {
-		return min(b.Borrowed(now), p.part(b.Share, max(0, p.Bound-b.Share)))
+		return min(b.Borrowed(now, b.Period.Number), p.part(b.Share, max(0, p.Bound-b.Share)))
 	}
 	return b.Share
 }
@@ -136,8 +138,8 @@ func (p *Planner) Granted(now int64, to string, g Grant) {
 
 func round(f float64) int64 { return int64(math.Floor(f + 0.5)) }
 
-// fresh returns the wants that still hold, by region.
-func (p *Planner) fresh(now int64) (l []*received) {
+// fresh returns the wants that still hold in a period, by region.
+func (p *Planner) fresh(now, period int64) (l []*received) {
 	_, most := p.gaps()
 	for from, w := range p.wants {
 		keeps := 3*most + p.Trip
@@ -148,7 +150,9 @@ func (p *Planner) fresh(now int64) (l []*received) {
 			delete(p.wants, from)
 			continue
 		}
-		l = append(l, w)
+		if w.Period == period {
+			l = append(l, w)
+		}
 	}
 	slices.SortFunc(l, func(a, b *received) int { return cmp.Compare(a.From, b.From) })
 	return l
@@ -171,6 +175,29 @@ type plan struct {
 	held  []Loan // those that are not over, as they are after ops
 }
 
+// inPeriod is the book without loans of other periods than counts: plans are about that.
+func (b *Book) inPeriod() *Book {
+	if b.Period.Number == 0 {
+		return b
+	}
+	of := *b
+	other := func(l Loan) bool { return l.Period != b.Period.Number }
+	of.Lent, of.Held = slices.DeleteFunc(slices.Clone(b.Lent), other), slices.DeleteFunc(slices.Clone(b.Held), other)
+	return &of
+}
+
+// planWindow is what a limit with a calendar is planned by, µs: within that a region learns what it is asked for, and keeps as much.
+const planWindow = 600_000_000
+
+// PlanningTerms are the terms that a Planner goes by: the same, but where there is a calendar of a shorter window.
+func PlanningTerms(l *quota.Limit) Terms {
+	t := TermsOfLimit(l)
+	if l.Calendar != nil {
+		t.Window = planWindow
+	}
+	return t
+}
+
 // Plan is what to do now: operations for the region's store, and a want for all others, if it is time for one. b is
 // what the store holds, and is not changed. asked counts what was asked for since the last plan; cost is the largest
 // of one request, and denied says whether any was denied. rnd draws from [0, 1).
@@ -183,6 +210,7 @@ type plan struct {
 //	b receives it, 1 of the 100 not in use      returns 1, and leaves the next 99 that come free unused: a recall
 func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd func() float64) ([]Op, *Want) {
 	p.begin()
+	b = b.inPeriod()
 	p.fold(now, asked, p.Window, p.Trip)
 	if cost = min(cost, p.Bound); cost >= p.last.cost || now-p.last.costly > p.stay() {
 		p.last.cost, p.last.costly = max(1, cost), now
@@ -193,7 +221,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	if denied {
 		p.last.denied = now
 	}
-	ceiling, wants := b.Ceiling(now), p.fresh(now)
+	ceiling, wants := b.Ceiling(now), p.fresh(now, b.Period.Number)
 	if ceiling < p.last.cost {
 		p.last.had = 0
 	} else if p.last.had == 0 {
@@ -207,6 +235,10 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	want := Want{
 		From: b.Region, Epoch: b.Bound.Epoch, Time: now, Rate: p.fast, Share: b.Share, Ceil: ceiling, Slack: max(0, x.slack),
 		Cost: p.last.cost, Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
+		Period: b.Period.Number,
+	}
+	if b.Period.Number != 0 && want.Burnt && x.slack < 0 { // what was used before the loss counts on: to borrow as much is no use
+		want.Lack = 0
 	}
 	x.held = slices.DeleteFunc(slices.Clone(b.Held), func(l Loan) bool { return l.Until <= now })
 	for i := range b.Held { // what is over is extended when its lender is back, which is soon or not at all
@@ -224,7 +256,7 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	if starving {
 		// What is denied until the answer comes: the rate beyond that of what comes free, for two trips and a gap.
 		least, _ := p.gaps()
-		beyond := max(0, p.fast-float64(used)/float64(p.Window))
+		beyond := max(0, p.fast-float64(used-x.spent)/float64(p.Window))
 		want.Urgent = min(want.Lack, max(1+round(urgeTrips*beyond*float64(2*p.Trip+least)), x.cost-max(0, x.slack)))
 	}
 	x.extend()
@@ -237,6 +269,9 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	x.recall()
 	x.home()
 	x.again()
+	if b.Period.Number != 0 && now-p.last.asked >= p.Length { // what is not asked for is not used later, since nothing ages
+		want.Lack = 0
+	}
 	hungry, due := p.due(&want, starving, used)
 	if !due {
 		return x.ops, nil
@@ -248,12 +283,26 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 	return x.ops, &want
 }
 
-// extend answers wants that name loans of which half the time has passed.
+// extend answers wants that name loans of which half the time has passed, and those that do not show all that was lent in a period:
+// the grant was lost.
 func (x *plan) extend() {
 	for _, a := range x.wants {
 		for i := range x.b.Lent {
 			l := &x.b.Lent[i]
 			h := find(a.Held, x.b.Region, l.ID)
+			if l.Period != 0 {
+				if l.Peer != a.From || x.grants[l.ID] != nil || l.Units-l.Base <= units(h) {
+					continue
+				}
+				op := Op{Kind: OpLend, To: a.From, Want: &a.Want}
+				if h != nil {
+					op.ID = l.ID
+				}
+				if h != nil || l.Borrower == a.Epoch {
+					x.ops = append(x.ops, op)
+				}
+				continue
+			}
 			if h != nil && l.Left() > 0 && h.Until-a.Time < x.Length/2 && l.Until-x.Keep() < x.now-x.Length/4 {
 				x.ops = append(x.ops, Op{Kind: OpLend, To: a.From, ID: l.ID, Want: &a.Want})
 			}
@@ -282,6 +331,10 @@ func (x *plan) resend() {
 
 // usable reports whether a region may use a loan: a grant that came too late is worth nothing, nor is one of another epoch.
 func (x *plan) usable(a *received, l *Loan) bool {
+	if l.Period != 0 { // one that was lost long ago is granted once more
+		g := x.grants[l.ID]
+		return l.Peer == a.From && g != nil && a.at <= g.sent+2*x.Trip
+	}
 	granted := l.Until - x.Keep()
 	return l.Peer == a.From && granted >= a.since && x.now <= granted+x.Length
 }
@@ -293,10 +346,7 @@ func (x *plan) flying(a *received) (n int64) {
 		if !x.usable(a, l) {
 			continue
 		}
-		n += l.Units
-		if h := find(a.Held, x.b.Region, l.ID); h != nil {
-			n -= min(h.Units, l.Units)
-		}
+		n += max(0, l.Units-l.Base-units(find(a.Held, x.b.Region, l.ID)))
 	}
 	for _, r := range x.returned {
 		if r.to == a.From && r.at > a.at-2*x.Trip {
@@ -304,6 +354,14 @@ func (x *plan) flying(a *received) (n int64) {
 		}
 	}
 	return max(0, n)
+}
+
+// units is what was lent of a loan, 0 for none.
+func units(l *Loan) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.Units
 }
 
 // pass moves units to a region: returns what was borrowed from it, lends of the own share, and sends what was
@@ -471,10 +529,12 @@ func (x *plan) recall() {
 			}
 		}
 	}
-	if debt = max(0, min(debt, x.ceiling-x.floor(x.b, x.now))) + x.kept; debt > 0 {
+	switch debt = max(0, min(debt, x.ceiling-x.floor(x.b, x.now))) + x.kept; {
+	case x.b.Period.Number != 0: // nothing comes free
+	case debt > 0:
 		_, most := x.gaps()
 		x.ops = append(x.ops, Op{Kind: OpRecall, Units: debt, Until: x.now + 2*most})
-	} else if x.b.Recall > 0 {
+	case x.b.Recall > 0:
 		x.ops = append(x.ops, Op{Kind: OpRecall})
 	}
 }
@@ -492,9 +552,9 @@ func (x *plan) home() {
 		return
 	}
 	spare, loose := x.slack, int64(0)
-	if x.demand != (demand{}) {
-		loose = round(homeLoose * math.Sqrt(float64(max(x.keep, 1))))
-		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.own(x.now)+Left(x.b.Lent))) - loose
+	if !x.idle() {
+		loose = round(homeLoose * math.Sqrt(float64(max(x.keep-x.spent, 1))))
+		spare = min(x.slack-x.reserve, x.ceiling-max(x.keep, x.b.own(x.now)+Left(x.b.Lent, x.b.Period.Number))) - loose
 	}
 	if spare <= loose {
 		return
@@ -519,6 +579,13 @@ func (x *plan) again() {
 	}
 }
 
+// mostPatience is how long a region waits at most until it asks again for what nobody has, µs.
+const mostPatience = 60_000_000
+
+// Patience is for how long a region that lacks units of a period has not to ask again: ever longer, since a quota that is used up stays
+// so until the period ends.
+func (p *Planner) Patience(now int64) int64 { return max(0, min(mostPatience, (now-p.last.enough)/8)) }
+
 // due reports whether there is a lack, and whether it is time to say so.
 func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
 	least, most := p.gaps()
@@ -528,7 +595,7 @@ func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
 		since = most
 	}
 	var got int64
-	ending := false
+	ending, patient := false, false
 	for _, h := range w.Held {
 		got += h.Units
 		// What is over can still be extended, but the lender may be out of sight for long.
@@ -536,7 +603,15 @@ func (p *Planner) due(w *Want, starving bool, used int64) (hungry, due bool) {
 	}
 	_, waits := p.waits[w.From]
 	comes := got > p.last.got
+	if comes || !hungry || w.Time-p.last.planned > p.Length {
+		p.last.enough = w.Time
+	}
+	p.last.planned = w.Time
+	if w.Period != 0 {
+		patient = since < p.Patience(w.Time)
+	}
 	switch {
+	case patient:
 	case starving && p.last.had == 0 && p.turns(w.Share) && w.Time-p.last.denied > 2*p.Tick: // it waits for its turn
 		due = since >= p.Length/8
 	case hungry && starving && !p.last.starving:

@@ -18,11 +18,13 @@ type Want struct {
 	Slack  int64
 	Burnt  bool   // its share is: what it has it borrows
 	Held   []Loan // what it borrows
+	// Period is the number of the period that all this is about, 0 without a calendar.
+	Period int64
 }
 
 // Request returns the request that the want is to a lender, about the loan with this ID.
 func (w *Want) Request(id ID) Request {
-	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id}
+	return Request{From: w.From, Epoch: w.Epoch, Time: w.Time, ID: id, Period: w.Period}
 }
 
 // demand is what a region wants of the limit, in units.
@@ -31,20 +33,30 @@ type demand struct {
 	target  int64 // the ceiling that it would like to have
 	keep    int64 // what it goes on to use of a window
 	reserve int64 // what it leaves unused for what is asked for within some trips
+	spent   int64 // of all these but reserve, what is used already: of a period, from which it does not age
 }
 
-// demand derives it from what was asked for.
+// idle reports whether nothing is asked for.
+func (d *demand) idle() bool {
+	return d.need == d.spent && d.target == 0 && d.keep <= d.spent && d.reserve == 0
+}
+
+// demand derives it from what was asked for. In a period it is what was used and a window more, or what is left of the period.
 func (p *Planner) demand(b *Book, now, used int64, denied bool) (d demand) {
 	window, trip := float64(p.Window), float64(p.Trip)
-	d.need = round(window * min(p.calm, p.now+0.5/max(window/claimPart, trip/2)))
+	if b.Period.Number != 0 {
+		d.spent, window = used, min(window, float64(max(0, b.Period.End-now)))
+	}
+	d.need = d.spent + round(window*min(p.calm, p.now+0.5/max(float64(p.Window)/claimPart, trip/2)))
 	if n := window * p.calm; n >= 0.5 || denied {
 		upTo := func(n float64) int64 { return int64(math.Ceil(n + lackSigma*math.Sqrt(n))) }
-		d.target = min(targetOver*p.Bound, max(upTo(n), used+p.last.cost), used+max(upTo(p.calm*ahead*float64(p.Length)), p.last.cost))
+		d.target = min(targetOver*p.Bound, max(d.spent+upTo(n), used+p.last.cost), used+max(upTo(p.calm*ahead*float64(p.Length)), p.last.cost))
 	}
-	d.keep = min(targetOver*p.Bound, max(d.target, round(window*max(p.calm, p.slow))))
+	d.keep = min(targetOver*p.Bound, max(d.target, d.spent+round(window*max(p.calm, p.slow))))
 	d.reserve = round(keepTrips*p.fast*trip + min(1, p.fast*trip))
-	if home := window * min(p.slow, p.calm); home <= float64(p.floor(b, now)) { // a region within its share keeps what it uses
-		d.reserve = max(d.reserve, int64(home-homeSigma*math.Sqrt(home))-used)
+	// A region within its share keeps what it uses.
+	if home := window * min(p.slow, p.calm); home+float64(d.spent) <= float64(p.floor(b, now)) {
+		d.reserve = max(d.reserve, d.spent+int64(home-homeSigma*math.Sqrt(home))-used)
 	}
 	return d
 }

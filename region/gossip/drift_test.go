@@ -23,7 +23,7 @@ func TestDrift(t *testing.T) {
 		if differ, got := p.Alike(); got < 365*24*time.Hour || len(differ) > 0 {
 			t.Errorf("they were never seen to differ, and are alike for %v but for %v", got, differ)
 		}
-		if got := value(t, reader, "regiond.gossip.members", "alive"); got != 4 {
+		if got := reader.Of(t, "regiond.gossip.members", "state", "alive"); got != 4 {
 			t.Errorf("regiond.gossip.members is %v, want 4", got)
 		}
 		for len(p.table.Changed()) > 0 {
@@ -47,7 +47,7 @@ func TestDrift(t *testing.T) {
 			t.Errorf("r3 differs, and they are alike for %v but for %v", got, differ)
 		}
 		time.Sleep(time.Until(since.Add(361 * s)))
-		if got := value(t, reader, "regiond.config.drift", ""); got < 360 || got > 362 {
+		if got := reader.Of(t, "regiond.config.drift"); got < 360 || got > 362 {
 			t.Errorf("regiond.config.drift is %v s, want 360 to 362", got)
 		}
 		ps[2].crash() // whoever is dead does not drift, and may still admit by what it had

@@ -162,24 +162,22 @@ func (g *Gossip) Run(ctx context.Context) error {
 	return ml.Shutdown()
 }
 
-// setAddress resolves the address to bind, which it returns, nil for all, and the one to
+// setAddress resolves the address to bind, which it returns with its port, nil for all, and the one to
 // advertise, and retries until ctx ends: names may not resolve yet when a machine starts.
 // (memberlist takes no names.)
-func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) (bind net.IP, port int, err error) {
+func (g *Gossip) setAddress(ctx context.Context, c *memberlist.Config) (net.IP, int, error) {
 	o := &g.options
 	bindHost, bindPort, _ := region.SplitAddress(o.Bind) // validated by New
 	host, port, _ := region.SplitAddress(o.Advertise)
 	for first := true; ctx.Err() == nil; first = false {
-		ips, err := resolve(ctx, host)
-		if err == nil && bindHost != "" {
-			var bound []net.IP
-			if bound, err = resolve(ctx, bindHost); err == nil {
-				bind = bound[0]
-			}
+		bound, bindErr := []net.IP{nil}, error(nil)
+		if bindHost != "" {
+			bound, bindErr = resolve(ctx, bindHost)
 		}
-		if err == nil {
+		ips, err := resolve(ctx, host)
+		if err = errors.Join(err, bindErr); err == nil {
 			c.AdvertiseAddr, c.AdvertisePort = ips[0].String(), cmp.Or(port, bindPort)
-			return bind, bindPort, nil
+			return bound[0], bindPort, nil
 		}
 		if first {
 			o.Logger.Warn("own gossip address cannot be resolved: no other process can join this one until it can",

@@ -12,6 +12,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -81,10 +82,10 @@ func TestLoopback(t *testing.T) {
 
 // A name that does not resolve yet keeps nobody from stopping.
 func TestAdvertiseThatDoesNotResolve(t *testing.T) {
-	o, log := loopback("r1", "127.0.0.1:0"), &logLines{}
-	o.Advertise, o.Logger = "nowhere.invalid:0", log.logger()
+	o, log := loopback("r1", "127.0.0.1:0"), &capture.Log{}
+	o.Advertise, o.Logger = "nowhere.invalid:0", logger(log)
 	_, stop := run(t, o)
-	soon(t, "a warning", func() bool { return log.count("own gossip address cannot be resolved") == 1 })
+	soon(t, "a warning", func() bool { return logged(log, "own gossip address cannot be resolved") == 1 })
 	if err := stop(); err != nil {
 		t.Errorf("Run ended with %v", err)
 	}

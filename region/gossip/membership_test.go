@@ -2,6 +2,7 @@ package gossip_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,11 +10,10 @@ import (
 
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/members"
-	"github.com/regiond/regiond/test/gossiptest"
 )
 
 // However long a partition has lasted, all processes see each other within ten
-// seconds after it. memberlist alone never heals it.
+// seconds after it, also one that is no seed. memberlist alone never heals it.
 func TestFullViewAfterAPartition(t *testing.T) {
 	for _, row := range []struct {
 		name       string
@@ -22,7 +22,7 @@ func TestFullViewAfterAPartition(t *testing.T) {
 		nobodyDied bool
 	}{
 		{name: "a blink", n: 5, left: 2, cut: 3 * s, nobodyDied: true},
-		{name: "a minute", n: 5, left: 2, cut: time.Minute},
+		{name: "a minute", n: 5, left: 2, cut: time.Minute}, // without seeds: the dead are called too
 		// Around a minute after the deaths the library begins to forget the dead.
 		{name: "when the dead are forgotten", n: 5, left: 2, cut: 68 * s},
 		{name: "an hour", n: 3, left: 1, cut: time.Hour},
@@ -32,37 +32,17 @@ func TestFullViewAfterAPartition(t *testing.T) {
 				c := newCluster(t)
 				ps := c.startAll(row.n)
 				all := addresses(ps)
+				c.lost.Store(row.cut == time.Minute)
 				c.net.Split(all[:row.left], all[row.left:])
 				time.Sleep(row.cut)
 				if row.nobodyDied != whole(ps, row.n) {
 					t.Fatalf("after %v all are seen: %v, want %v", row.cut, !row.nobodyDied, row.nobodyDied)
 				}
 				c.net.Heal()
-				took := c.await(time.Minute, func() bool { return whole(ps, row.n) })
-				t.Logf("full view %v after a cut of %v", took, row.cut)
-				if took > 10*s {
-					t.Errorf("full view after %v, want at most 10s", took)
-				}
+				c.await(10*s, func() bool { return whole(ps, row.n) })
 			})
 		})
 	}
-}
-
-// A process that is not a seed finds the others, and is found after a partition.
-func TestNotASeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		ps := c.startAll(2)
-		ps = append(ps, c.start("r1", "b", address(9)))
-		c.await(10*s, func() bool { return whole(ps, 3) })
-		c.net.Split([]string{address(9)}, c.seeds)
-		time.Sleep(30 * time.Minute)
-		if !whole(ps[:2], 2) {
-			t.Error("the one that was cut off is still alive")
-		}
-		c.net.Heal()
-		c.await(10*s, func() bool { return whole(ps, 3) })
-	})
 }
 
 // All seeds are unreachable for an hour after a process starts.
@@ -72,12 +52,12 @@ func TestSeedsThatComeLate(t *testing.T) {
 		c.seeds = []string{address(1), address(2)}
 		p := c.start("r1", "a", address(1))
 		time.Sleep(time.Hour)
-		if got := p.log.count("gossip seed cannot be reached"); got != 1 {
+		if got := logged(p.log, "gossip seed cannot be reached"); got != 1 {
 			t.Errorf("%d lines about a seed that is away for an hour, want one", got)
 		}
 		q := c.start("r2", "a", address(2))
 		c.await(10*s, func() bool { return whole([]*process{p, q}, 2) })
-		c.await(10*s, func() bool { return p.log.count("gossip seed is reached again") == 1 })
+		c.await(10*s, func() bool { return logged(p.log, "gossip seed is reached again") == 1 })
 	})
 }
 
@@ -88,22 +68,15 @@ func TestPlannedLeave(t *testing.T) {
 		stopped := make(chan time.Duration, 1)
 		begun := time.Now()
 		go func() { ps[0].stop(); stopped <- time.Since(begun) }()
-		seen := c.await(time.Minute, func() bool {
-			for _, p := range ps[1:] {
-				if p.sees("r1/a") != members.Dead {
-					return false
-				}
-			}
-			return true
-		})
+		dead := func(p *process) bool { return p.sees("r1/a") == members.Dead }
+		seen := c.await(time.Minute, func() bool { return !slices.ContainsFunc(ps[1:], func(p *process) bool { return !dead(p) }) })
 		took := <-stopped
-		t.Logf("a leave is seen by all after %v; Run ended after %v", seen, took)
 		if seen > 500*ms || took > 1500*ms {
 			t.Errorf("a leave is seen by all after %v, Run ended after %v; want 500ms and 1.5s", seen, took)
 		}
 		time.Sleep(time.Minute)
-		if got := ps[1].sees("r1/a"); got != members.Dead {
-			t.Errorf("a minute later it is %v, want dead", got)
+		if !dead(ps[1]) {
+			t.Errorf("a minute later it is %v, want dead", ps[1].sees("r1/a"))
 		}
 		again := c.start("r1", "a", address(8)) // at another address at once
 		c.await(10*s, func() bool { return whole(append(ps[1:5:5], again), 5) && len(ps[1].Members()) == 5 })
@@ -118,11 +91,7 @@ func TestCrash(t *testing.T) {
 		dead := func() bool {
 			return ps[1].sees("r1/a") == members.Dead && ps[2].sees("r1/a") == members.Dead
 		}
-		took := c.await(time.Minute, dead)
-		t.Logf("a crash is seen by all of three after %v", took)
-		if took > 15*s {
-			t.Errorf("a crash is seen after %v, want at most 15s", took)
-		}
+		c.await(15*s, dead)
 		time.Sleep(9 * time.Minute)
 		if !dead() {
 			t.Error("forgotten within ten minutes")
@@ -131,76 +100,8 @@ func TestCrash(t *testing.T) {
 		if got := ps[1].sees("r1/a"); got != "" {
 			t.Errorf("after eleven minutes it is %v, want forgotten", got)
 		}
-		if got := ps[1].log.count("gossip: process is dead"); got != 1 {
+		if got := logged(ps[1].log, "gossip: process is dead"); got != 1 {
 			t.Errorf("%d lines about one death", got)
-		}
-	})
-}
-
-// A process that crashed comes back under its name, where it was or elsewhere: it
-// is known at once, and the one before is no longer counted.
-func TestSameNameAfterACrash(t *testing.T) {
-	for name, addr := range map[string]string{"same address": address(1), "new address": address(8)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
-				ps := c.startAll(3)
-				old := ps[1].member("r1/a").Boot
-				ps[0].crash()
-				again := c.start("r1", "a", addr)
-				ps = []*process{again, ps[1], ps[2]}
-				took := c.await(10*s, func() bool {
-					return ps[1].member("r1/a").Boot > old && ps[2].member("r1/a").Boot > old && again.count(members.Alive) >= 3
-				})
-				t.Logf("%s: known again after %v", name, took)
-				took += c.await(20*s, func() bool {
-					return whole(ps, 3) && len(ps[1].Members()) == 3 && len(ps[2].Members()) == 3
-				})
-				t.Logf("%s: the one before is forgotten after %v", name, took)
-			})
-		})
-	}
-}
-
-// One direction is cut, and others lead around it: no process is wrongly dead for
-// long, and those at neither end never are.
-func TestOneWayCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		ps := c.startAll(4)
-		c.net.Set(address(1), address(2), gossiptest.Path{Cut: true})
-		wrong := 0
-		for range 300 {
-			time.Sleep(s)
-			synctest.Wait()
-			if !whole(ps, 4) {
-				wrong++
-			}
-			if ps[2].sees("r4/a") != members.Alive || ps[3].sees("r3/a") != members.Alive {
-				t.Fatal("a process at neither end is dead")
-			}
-		}
-		t.Logf("one way cut between two of four: wrong for %d of 300 s", wrong)
-		if wrong > 30 {
-			t.Errorf("a process was wrongly dead for %d of 300 s", wrong)
-		}
-		c.net.Heal()
-		c.await(10*s, func() bool { return whole(ps, 4) })
-	})
-}
-
-// A slow and lossy network causes no false deaths.
-func TestNoFalseDeaths(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		c.net.SetUsual(gossiptest.Path{Latency: 120 * ms, Loss: 0.1})
-		ps := c.startAll(5)
-		for range 600 {
-			time.Sleep(s)
-			synctest.Wait()
-			if !whole(ps, 5) {
-				t.Fatal("a process is dead although none died")
-			}
 		}
 	})
 }
@@ -222,10 +123,9 @@ func TestManyProcesses(t *testing.T) {
 			addr := fmt.Sprintf("10.0.%d.%d:7946", 1+i/200, 1+i%200)
 			c.start(strings.Repeat("r", 32), fmt.Sprintf("%0128d", i), addr, hash)
 		}
-		took := c.await(time.Minute, func() bool { return first.count(members.Alive) == n })
-		t.Logf("%d processes are known after %v", n, took)
+		c.await(time.Minute, func() bool { return first.count(members.Alive) == n })
 		for _, reason := range []string{"size", "bytes", "message"} {
-			if got := value(t, reader, "regiond.gossip.refused", reason); got != 0 {
+			if got := reader.Of(t, "regiond.gossip.refused", "reason", reason); got != 0 {
 				t.Errorf("%v streams of processes were refused for %s", got, reason)
 			}
 		}

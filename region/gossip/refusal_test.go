@@ -2,54 +2,18 @@ package gossip_test
 
 import (
 	"bytes"
-	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/test/meters"
 )
 
-// value sums an instrument's points that have the attribute value; "" means all.
-func value(t *testing.T, reader *metric.ManualReader, name, attr string) (sum float64) {
-	t.Helper()
-	var all metricdata.ResourceMetrics
-	if err := reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
-	add := func(set attribute.Set, v float64) {
-		if attr == "" || slices.ContainsFunc(set.ToSlice(), func(kv attribute.KeyValue) bool { return kv.Value.AsString() == attr }) {
-			sum += v
-		}
-	}
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if m.Name != name {
-			continue
-		}
-		switch d := m.Data.(type) {
-		case metricdata.Sum[int64]:
-			for _, p := range d.DataPoints {
-				add(p.Attributes, float64(p.Value))
-			}
-		case metricdata.Gauge[float64]:
-			for _, p := range d.DataPoints {
-				add(p.Attributes, p.Value)
-			}
-		}
-	}
-	return sum
-}
-
-func metered() (*metric.ManualReader, func(*gossip.Options)) {
-	reader := metric.NewManualReader()
-	provider := metric.NewMeterProvider(metric.WithReader(reader))
-	return reader, func(o *gossip.Options) { o.Meter = provider.Meter("gossip") }
+func metered() (*meters.Reader, func(*gossip.Options)) {
+	m := meters.New()
+	return m, func(o *gossip.Options) { o.Meter = m.Meter }
 }
 
 func withKey(b byte) func(*gossip.Options) {
@@ -91,12 +55,12 @@ func TestOthersNeverAppear(t *testing.T) {
 						t.Fatalf("the other process sees %v", other.Members())
 					}
 				}
-				if got := value(t, reader, "regiond.gossip.refused", row.reason); got == 0 {
+				if got := reader.Of(t, "regiond.gossip.refused", "reason", row.reason); got == 0 {
 					t.Error("no refusal is counted")
 				}
 				// r1 may have called r2 before r2 listened.
-				started := ps[0].log.count(`retrying every few seconds" seed=` + address(2))
-				if got := ps[0].log.count("level=WARN") - started; got > 1 || started > 1 {
+				started := logged(ps[0].log, `retrying every few seconds" seed=`+address(2))
+				if got := logged(ps[0].log, "level=WARN") - started; got > 1 || started > 1 {
 					t.Errorf("%d warnings in two minutes and %d about r2, want at most one for each seed", got, started)
 				}
 			})

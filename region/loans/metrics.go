@@ -26,8 +26,8 @@ type metrics struct {
 
 // The reasons for which loans held are void.
 const (
-	voidLost  = "lost"  // the store lost data, or was rolled back
-	voidClock = "clock" // the clock stepped, or nobody had watched it
+	voidLost  = "lost"  // the store lost data or was rolled back, its clock stepped forward, or it was reopened
+	voidClock = "clock" // any other new epoch
 )
 
 func newMetrics(m metric.Meter) (*metrics, error) {
@@ -74,8 +74,8 @@ func (t *Tender) observe(now time.Duration) {
 	for _, p := range t.tended {
 		name := [2]string{p.key.Policy, p.key.Limit}
 		s := all[name]
-		s.Lent += loan.Left(p.book.Lent)
-		s.Borrowed += p.book.Borrowed(p.at)
+		s.Lent += loan.Left(p.book.Lent, p.book.Period.Number)
+		s.Borrowed += p.book.Borrowed(p.at, p.book.Period.Number)
 		all[name] = s
 	}
 	t.metrics.mu.Lock()

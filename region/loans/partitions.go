@@ -84,6 +84,7 @@ type tended struct {
 	id      uint64
 	key     quota.CounterKey
 	plan    *loan.Planner
+	terms   loan.Terms
 	due     time.Duration
 	useful  time.Duration // when it was short, wanted or lent last
 	sibling time.Duration // when another process of ours wanted last
@@ -92,6 +93,8 @@ type tended struct {
 	cost    int64         // the largest of one request of them
 	denied  bool
 	mine    float64 // what this process charged, fading over a window
+	all     float64 // of a limit with a calendar, what was charged in the region, fading as mine
+	used    int64   // in the period of such a limit, as it was last
 	folded  time.Duration
 	limit   *quota.Limit
 	keys    *store.KeyPlan // of limit alone
@@ -114,8 +117,12 @@ func (p *tended) rests() time.Duration {
 	if p.limit == nil {
 		return restAfter
 	}
-	return max(restAfter, p.limit.Window/8)
+	return max(restAfter, time.Duration(p.plan.Window)*time.Microsecond/8)
 }
+
+// lent and borrowed are how many units are, in the period that counts if there is a calendar.
+func (p *tended) lent() int64     { return loan.Left(p.book.Lent, p.book.Period.Number) }
+func (p *tended) borrowed() int64 { return p.book.Borrowed(p.at, p.book.Period.Number) }
 
 // remembers is for how long the planner is kept after that, while it plans nothing.
 func (p *tended) remembers() time.Duration {
@@ -140,7 +147,7 @@ func (p *tended) configure(b *Bound, trip time.Duration) time.Duration {
 		if p.plan == nil {
 			p.plan = &loan.Planner{}
 		}
-		p.plan.Terms = loan.TermsOfLimit(b.Limit)
+		p.plan.Terms, p.terms = loan.PlanningTerms(b.Limit), loan.TermsOfLimit(b.Limit)
 	}
 	bound, _ := b.Limit.Bound()
 	p.plan.Bound = max(1, bound) // with 0 the share is 0, and nothing is lent

@@ -30,17 +30,21 @@ func (t *Tender) whole(p *tended, v *store.Verdict) bool {
 
 // look takes in what the store replied, and reports whether it still has what it had.
 func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
-	before := p.book.Bound
+	before, voided := p.book.Bound, len(p.book.Held)
 	whole := before.Epoch != b.Epoch || t.whole(p, v)
-	if n := len(p.book.Held); n > 0 && before.Epoch != b.Epoch {
+	p.at = v.StoreUS
+	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.terms, Bound: b.Bound, Period: v.Loans.Period, State: v.Loans.State}
+	if p.book.Period.Number != 0 {
+		p.book.Bound = b.In(p.book.Period.Number)
+		voided -= len(p.book.Held)
+	}
+	if voided > 0 && before.Epoch != b.Epoch {
 		reason := voidClock
-		if before.BurntUntilUS != b.BurntUntilUS {
+		if before.BurntUntilUS != p.book.BurntUntilUS {
 			reason = voidLost
 		}
-		t.metrics.voided.Add(int64(n), "reason", reason)
+		t.metrics.voided.Add(int64(voided), "reason", reason)
 	}
-	p.at = v.StoreUS
-	p.book = loan.Book{Region: t.o.Self.Region, Terms: p.plan.Terms, Bound: b.Bound, State: v.Loans.State}
 	return whole
 }
 
@@ -48,6 +52,9 @@ func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 func (p *tended) returnAll(b *Bound) *planned {
 	x := &planned{p: p, b: b, now: p.at}
 	for _, h := range p.book.Held {
+		if h.Period != p.book.Period.Number {
+			continue
+		}
 		x.ops = append(x.ops, store.LoanOp{Kind: store.LoanReturn, Peer: h.Peer, ID: h.ID, Units: h.Left()})
 	}
 	return x
@@ -60,7 +67,7 @@ func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration, 
 	}
 	p.wants = nil
 	used := v.Loans.Used
-	asked := int64(float64(p.asked) * p.others(b.Limit.Window, used, now))
+	asked := int64(float64(p.asked) * p.others(used, now))
 	ops, want := p.plan.Plan(&p.book, v.StoreUS, used, asked, p.cost, p.denied, t.o.Random)
 	p.asked, p.cost, p.denied = 0, 0, false
 	x := &planned{p: p, b: b, now: v.StoreUS}
@@ -83,14 +90,19 @@ func (t *Tender) plan(p *tended, b *Bound, v *store.Verdict, now time.Duration, 
 }
 
 // others is how many times as much as here is asked for in the whole region, by what was
-// charged: its other processes do not tell what they deny.
-func (p *tended) others(window time.Duration, used int64, now time.Duration) float64 {
-	p.mine *= max(0, 1-float64(now-p.folded)/float64(window))
-	p.folded = now
+// charged: its other processes do not tell what they deny. What was used in a period counts as far as it is new.
+func (p *tended) others(used int64, now time.Duration) float64 {
+	fades := max(0, 1-float64(now-p.folded)/float64(p.plan.Window*1000))
+	p.mine, p.all, p.folded = p.mine*fades, p.all*fades, now
+	all := float64(used)
+	if p.book.Period.Number != 0 {
+		p.all += float64(max(0, used-p.used))
+		all, p.used = p.all, used
+	}
 	if p.mine < 1 {
 		return 1
 	}
-	return min(max(1, float64(used)/p.mine), mostOthers)
+	return min(max(1, all/p.mine), mostOthers)
 }
 
 // carryOut carries plans out, and publishes what follows with what is in out.

@@ -30,8 +30,8 @@ const (
 	StepEvery = 5 * time.Millisecond
 	// callsPerSecond bounds the calls of one process for partitions, which take Redis about 30 µs each.
 	callsPerSecond = 4_000
-	// restAfter is for how long a partition is planned for after it was asked for or wanted last. Then what it borrows
-	// is returned as it comes free, every restTick.
+	// restAfter is the least time for which a partition is planned for after it was asked for or wanted last. From then on it is
+	// due every restTick. When all that it borrows is returned, as it comes free, tended.rests says: after W/8 if that is longer.
 	restAfter = 2 * time.Second
 	restTick  = time.Second
 	// coverAfter is for how long the process that should tend a short partition is silent until another one does.
@@ -280,7 +280,7 @@ func (t *Tender) tendedOf(id uint64, key quota.CounterKey, now time.Duration) *t
 		if len(t.tended) >= t.o.MaxTended {
 			t.dropOldest(now)
 		}
-		p = &tended{id: id, key: key, log: []string{store.LogKey(&key)}, due: now, useful: now, sibling: -coverAfter, named: -keyEvery, folded: now}
+		p = &tended{id: id, key: key, log: []string{store.UsageKey(&key)}, due: now, useful: now, sibling: -coverAfter, named: -keyEvery, folded: now}
 		t.tended[id] = p
 	}
 	return p
@@ -328,7 +328,7 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 			p.due = now + restTick
 			continue
 		}
-		if !ok || b.Epoch == 0 || b.Regions < 2 || b.Limit.WindowUS() != p.key.WindowUS { // under another window it has another id
+		if !ok || b.Epoch == 0 || b.Regions < 2 || !p.key.Of(b.Limit) { // under another window it has another id
 			t.rest(p, now)
 			continue
 		}
@@ -358,12 +358,14 @@ func (t *Tender) tend(ctx context.Context, now time.Duration, due []*tended) {
 		switch whole := t.look(p, b, v); {
 		case !whole: // the bound closes
 		case now-p.useful <= p.rests():
-			if now-p.useful > restAfter {
+			patient := p.book.Period.Number != 0 && p.plan.Patience(p.at) > restTick.Microseconds()
+			if now-p.useful > restAfter || patient {
 				p.due = now + restTick
 			}
 			plans = append(plans, t.plan(p, b, v, now, out))
-		case len(p.book.Held) > 0 || loan.Left(p.book.Lent) > 0:
-			if p.due = now + restTick; loan.Left(p.book.Lent) == 0 && p.book.Borrowed(p.at) == 0 {
+		case p.book.Borrows() || p.lent() > 0:
+			// In a period nothing that is in use comes free.
+			if p.due = now + restTick; p.book.Period.Number != 0 || p.lent() == 0 && p.borrowed() == 0 {
 				p.due = max(p.due, now+(now-p.useful)/2)
 			}
 			plans = append(plans, p.returnAll(b))
@@ -412,11 +414,11 @@ func (t *Tender) Leave() {
 	out := outbox{}
 	for _, p := range t.tended {
 		b, ok, err := t.o.Bound(ctx, &p.key)
-		if !ok || err != nil || len(p.book.Held) == 0 {
+		if !ok || err != nil || !p.book.Borrows() {
 			continue
 		}
 		// A want for nothing more. It is newer than the last one, which may have had the same time.
-		t.want(p, loan.Want{Epoch: b.Epoch, Time: p.at + 1, Share: b.Share, Ceil: b.Share}, out)
+		t.want(p, loan.Want{Epoch: b.Epoch, Time: p.at + 1, Share: b.Share, Ceil: b.Share, Period: p.book.Period.Number}, out)
 		plans = append(plans, p.returnAll(&b))
 	}
 	t.carryOut(ctx, plans, out)

@@ -72,7 +72,7 @@ func longWindow(t *testing.T, window, step time.Duration, asking int) {
 		w.advance(window/cuts-time.Minute, ask)
 		for _, r := range w.regions {
 			b := r.book(&quota.CounterKey{Tenant: "t"})
-			idle = max(idle, min(b.Borrowed(r.us()), b.Slack(r.us(), b.used(w.now+r.ahead, window))))
+			idle = max(idle, min(b.Borrowed(r.us(), 0), b.Slack(r.us(), b.used(w.now+r.ahead, window))))
 		}
 		cut := func(yes bool) {
 			for other := range 3 {
@@ -149,6 +149,41 @@ func TestOneRegionGetsAll(t *testing.T) {
 	})
 	if w.worst > 600 || admitted < 585 {
 		t.Errorf("%d of 600 in the last window, %d in the worst", admitted, w.worst)
+	}
+}
+
+// TestAMonthIsUsedWhereItIsAsked: a region that is asked alone has what the others do not use of a month, a little at a time. What it
+// needs no more goes to the one that is asked next. Once nothing is asked for, what is lent costs next to nothing.
+func TestAMonthIsUsedWhereItIsAsked(t *testing.T) {
+	t.Parallel()
+	const units = 3000
+	w := newWorld(t, 1, 3, units, 31*24*time.Hour)
+	for _, r := range w.regions {
+		r.limit.Algorithm = quota.CalendarPeriods
+		r.limit.Calendar = &quota.Calendar{Unit: quota.CalendarMonth, Anchor: 1, Zone: time.UTC}
+	}
+	var admitted [3]int
+	ask := func(i int) func() {
+		return func() {
+			if w.rng.IntN(5) == 0 && w.ask(i, "acme") {
+				admitted[i]++
+			}
+		}
+	}
+	for admitted[0] < 2000 && w.now < time.Hour {
+		w.advance(time.Second, ask(0))
+	}
+	took := w.now
+	w.advance(took, ask(1))
+	t.Logf("%v of %d units were admitted, the first region's in %v", admitted, units, took)
+	if took > 5*time.Minute || admitted[0]+admitted[1] < units*99/100 || w.worst > units {
+		t.Errorf("%v of %d units were admitted, the first region's in %v; all had %d", admitted, units, took, w.worst)
+	}
+	w.advance(10*time.Minute, nil)
+	calls := w.calls
+	w.advance(10*time.Minute, nil)
+	if calls = w.calls - calls; calls > 30 {
+		t.Errorf("%d calls in ten idle minutes", calls)
 	}
 }
 
@@ -456,7 +491,7 @@ func TestAnotherMaxTTL(t *testing.T) {
 		b.nodes[0].Leave()
 		b.nodes = nil
 		w.advance(time.Second, nil)
-		if lent := a.books["acme"].Lent; len(lent) == 0 || loan.Left(lent) > 0 {
+		if lent := a.books["acme"].Lent; len(lent) == 0 || loan.Left(lent, 0) > 0 {
 			t.Fatalf("max_ttl %v: lent %+v, want a record of which all was returned", maxTTL, lent)
 		}
 		a.holds(maxTTL[1])

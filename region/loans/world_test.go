@@ -149,7 +149,19 @@ func (r *region) book(key *quota.CounterKey) *kept {
 		r.books[key.Tenant] = b
 	}
 	b.Terms, b.Bound = loan.TermsOfLimit(r.limit), r.bound()
+	if c := r.limit.Calendar; c != nil {
+		now := c.At(r.us())
+		b.Period = quota.PeriodUnits{Number: now.Number, End: now.End}
+	}
 	return b
+}
+
+// span is for how long usage counts now: for a window, or since the period began.
+func (r *region) span() time.Duration {
+	if c := r.limit.Calendar; c != nil {
+		return time.Duration(r.us()-c.At(r.us()).Begin) * time.Microsecond
+	}
+	return r.limit.Window
 }
 
 func (b *kept) used(at, window time.Duration) (n int64) {
@@ -177,8 +189,8 @@ func (r *region) Decide(_ context.Context, calls []store.Call, verdicts []store.
 
 func (r *region) carryOut(c *store.Call) store.Verdict {
 	b, now := r.book(&c.Counters[0]), r.us()
-	used := b.used(r.w.now+r.ahead, r.limit.Window)
-	l := &store.Loans{Used: used, Results: make([]store.LoanResult, len(c.Loans))}
+	used := b.used(r.w.now+r.ahead, r.span())
+	l := &store.Loans{Used: used, Period: b.Period, Results: make([]store.LoanResult, len(c.Loans))}
 	for i, o := range c.Loans {
 		switch o.Kind {
 		case store.LoanLend:
@@ -262,7 +274,11 @@ func (w *world) ask(i int, tenant string) bool {
 
 // partition is a tenant's, and id its name between regions.
 func (r *region) partition(tenant string) quota.CounterKey {
-	return quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: r.limit.WindowUS()}
+	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: r.limit.WindowUS()}
+	if c := r.limit.Calendar; c != nil {
+		key.Calendar = string(c.AppendID(nil))
+	}
+	return key
 }
 
 func id(key *quota.CounterKey) uint64 { return wire.NewKey(nil, "").LoansID(key) }
@@ -271,7 +287,7 @@ func (r *region) ask(n *node, tenant string, units int64) bool {
 	w := r.w
 	key := r.partition(tenant)
 	b := r.book(&key)
-	used, at := b.used(w.now+r.ahead, r.limit.Window), w.now+r.ahead
+	used, at := b.used(w.now+r.ahead, r.span()), w.now+r.ahead
 	ok := units <= b.Room(r.us(), used)
 	if ok {
 		b.log = append(b.log, entry{at, units})

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// SilentAfter is the time without a message after which a process counts as silent: one
-	// heartbeat may be lost and the next be 300 ms late.
+	// SilentAfter is the time without usage or a heartbeat after which a process counts as silent: one
+	// heartbeat may be lost and the next be 300 ms late. Other messages, as of loans, do not count.
 	SilentAfter = 1300 * time.Millisecond
 	// OneWayAfter is how old the newest message of ours that a peer acknowledges may
 	// be. At its worst the age is 500 ms (our message left just after the one before)
@@ -47,7 +47,7 @@ const (
 	// StateBehind: it is received, but its usage is out of date, of partitions that are
 	// not ours, or more than it has room for, or its topology cannot be read.
 	StateBehind
-	// StateSilent: no message of a live process of it came for SilentAfter.
+	// StateSilent: neither usage nor a heartbeat of a live process of it came for SilentAfter.
 	StateSilent
 	// StateDead: it is silent, and gossip reports all of it dead.
 	StateDead
@@ -144,7 +144,7 @@ func (m *Member) Reported() Word {
 	return Dead
 }
 
-// Silent reports whether no message of the process arrived for too long.
+// Silent reports whether neither usage nor a heartbeat of the process arrived for SilentAfter.
 func (b *Bus) Silent(now time.Duration) bool {
 	return b.ReceivedAt == 0 || now-b.ReceivedAt > SilentAfter
 }

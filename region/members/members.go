@@ -35,7 +35,7 @@ func (m *Member) Name() string { return m.Region + "/" + m.Instance }
 
 // Bus is what the mesh received of a process. What heartbeats contain is zero until the first.
 type Bus struct {
-	ReceivedAt time.Duration // when its newest message arrived
+	ReceivedAt time.Duration // when its newest usage or heartbeat arrived
 	ClockUS    int64         // its store clock at ReceivedAt
 	Seq        uint64        // number of that message
 	// AckedAt is when we sent the newest of our messages that it acknowledges; 0: it

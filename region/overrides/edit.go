@@ -80,10 +80,10 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 // announce has the siblings read an override, nil for none. It comes also before the answer to an edit that changes nothing: it may be
 // one that is sent again, since the first was kept and then failed.
 func (v *Overlay) announce(ctx context.Context, o *quota.Override) error {
-	if v.shared == nil || o == nil {
+	if o == nil {
 		return nil
 	}
-	if err := v.shared.announce(ctx, o.Tenant); err != nil {
+	if err := v.keeper.announce(ctx, o.Tenant); err != nil {
 		return fmt.Errorf("announce the override: %w", err)
 	}
 	return nil
@@ -97,33 +97,13 @@ func policyOf(top *region.Topology, o *quota.Override) *quota.Policy {
 	} else if name == "" && top.Tenants.Default != nil {
 		name = top.Tenants.Default.Policy
 	}
-	return find(top, name)
-}
-
-func find(top *region.Topology, policy string) *quota.Policy {
-	i := slices.IndexFunc(top.Policies, func(p quota.Policy) bool { return p.Name == policy })
-	if i < 0 {
-		return nil
-	}
-	return &top.Policies[i]
-}
-
-func limitOf(p *quota.Policy, name string) *quota.Limit {
-	i := slices.IndexFunc(p.Limits, func(l quota.Limit) bool { return l.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &p.Limits[i]
+	return top.Policy(name)
 }
 
 // check returns all that is wrong with what an edit sets.
-func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.FieldError) {
-	add := func(pointer, format string, args ...any) {
-		wrong = append(wrong, quota.FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
-	}
-	if err := quota.ValidID(o.Tenant); err != nil {
-		add("/tenant", "%v", err)
-	}
+func (v *Overlay) check(top *region.Topology, o *quota.Override) []quota.FieldError {
+	var wrong quota.FieldErrors
+	wrong.Check("/tenant", quota.ValidID(o.Tenant))
 	if o.Deleted || len(wrong) > 0 {
 		return wrong
 	}
@@ -131,24 +111,21 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 		return wrong
 	}
 	p := policyOf(top, o)
-	switch {
-	case p == nil && o.Policy != "":
-		add("/policy", "%.80q is not a policy of the topology", o.Policy)
-		return wrong
-	case p == nil:
-		add("/policy", "is missing: the topology neither lists the tenant nor has a default")
+	if p == nil {
+		wrong.When(o.Policy != "", "/policy", "%.80q is not a policy of the topology", o.Policy)
+		wrong.When(o.Policy == "", "/policy", "is missing: the topology neither lists the tenant nor has a default")
 		return wrong
 	}
 	for _, set := range o.Limits {
-		at, l := "/limits/"+set.Name, limitOf(p, set.Name)
+		at, l := "/limits/"+set.Name, p.Limit(set.Name)
 		if l == nil {
 			switch domain := domainOf(top, set.Name); {
 			case anyHas(top, set.Name):
 			case domain != "":
-				add(at, "is a limit of rate limit domain %.80q, and an override changes those of the tenant's policy; with policy_from of the domain "+
+				wrong.Add(at, "is a limit of rate limit domain %.80q, and an override changes those of the tenant's policy; with policy_from of the domain "+
 					"that policy decides, or let the domain's file name the tenant", domain)
 			default:
-				add(at, "is a limit of no policy of the topology")
+				wrong.Add(at, "is a limit of no policy of the topology")
 			}
 			continue
 		}
@@ -157,11 +134,11 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 		other.Units = set.Units
 		switch {
 		case set.Units > most:
-			add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d",
+			wrong.Add(at, "must be at most %d, which is max_override, %dx, of the topology's %d; it is %d",
 				most, top.MostOverride(), l.Units, set.Units)
 		case set.Units > 0:
 			for _, w := range other.Validate() {
-				add(at, "%s", w.Detail)
+				wrong.Add(at, "%s", w.Detail)
 			}
 		}
 	}
@@ -172,7 +149,7 @@ func (v *Overlay) check(top *region.Topology, o *quota.Override) (wrong []quota.
 // and names of limits come from keys of descriptors, so one name may be in several domains: an override of a name would not say which.
 func domainOf(top *region.Topology, limit string) string {
 	for i := range top.RLS.Domains {
-		if r := top.RLS.Domains[i].Rules; r != nil && limitOf(r.Policy(), limit) != nil {
+		if r := top.RLS.Domains[i].Rules; r != nil && r.Policy().Limit(limit) != nil {
 			return top.RLS.Domains[i].Name
 		}
 	}
@@ -181,14 +158,14 @@ func domainOf(top *region.Topology, limit string) string {
 
 // anyHas reports whether any policy has a limit of this name.
 func anyHas(top *region.Topology, limit string) bool {
-	return slices.ContainsFunc(top.Policies, func(p quota.Policy) bool { return limitOf(&p, limit) != nil })
+	return slices.ContainsFunc(top.Policies, func(p quota.Policy) bool { return p.Limit(limit) != nil })
 }
 
 // ignored are the limits that the policy in force does not have.
 func ignored(top *region.Topology, o *quota.Override) (names []string) {
 	p := policyOf(top, o)
 	for _, l := range o.Limits {
-		if p == nil || limitOf(p, l.Name) == nil {
+		if p == nil || p.Limit(l.Name) == nil {
 			names = append(names, l.Name)
 		}
 	}
@@ -204,14 +181,14 @@ func (v *Overlay) Ineffective(top *region.Topology, n int) (tenants []string) {
 			if len(tenants) == n {
 				return tenants
 			}
-			gone := o.Policy != "" && find(top, o.Policy) == nil
+			gone := o.Policy != "" && top.Policy(o.Policy) == nil
 			nothing := o.Policy == "" && o.Enforcement == nil && len(ignored(top, o)) == len(o.Limits)
 			p := policyOf(top, o)
 			less := slices.ContainsFunc(o.Limits, func(set quota.OverrideLimit) bool {
-				if p == nil || limitOf(p, set.Name) == nil {
+				if p == nil || p.Limit(set.Name) == nil {
 					return !anyHas(top, set.Name)
 				}
-				l := limitOf(p, set.Name)
+				l := p.Limit(set.Name)
 				return set.Units > l.MostUnder(top.MostOverride())
 			})
 			if o.InForce(v.o.TimeUS()) && (gone || nothing || less) {

@@ -3,7 +3,6 @@ package overrides
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -14,37 +13,35 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// mute is a store that keeps edits and then fails, so that nobody learns of them.
-type mute struct{ *regionStore }
-
-func (s mute) announce(context.Context, string) error { return errors.New("away") }
-
 // TestSentAgain: an edit that was kept and whose answer failed is in force once it was sent again, wherever that arrives,
-// and in the siblings soon.
+// and in the siblings soon; also if it is refused then, since it wants there to be none.
 func TestSentAgain(t *testing.T) {
-	for _, again := range []string{"the same process", "a sibling"} {
+	for _, row := range []struct {
+		sibling, ifNone bool // where it is sent again, and how
+	}{{false, false}, {true, false}, {false, true}, {true, true}} {
 		s := newStore()
 		first, second, third := alone(t, s, nowUS), alone(t, s, nowUS), alone(t, s, nowUS)
 		for _, p := range []*follower{first, second, third} {
-			for !p.loaded.Load() || p.left > 0 {
+			for p.step(t.Context()); p.left > 0; {
 				p.step(t.Context())
 			}
 		}
-		if again == "the same process" {
+		if !row.sibling {
 			second = first
 		}
-		first.shared = mute{s}
-		if _, err := first.Edit(t.Context(), quota.Edit{Override: l("a", 7)}); err == nil {
+		e := quota.Edit{Override: l("a", 7), IfNone: row.ifNone}
+		first.keeper = &faulty{s, fail("announce", always)} // edits are kept, and nobody learns of them
+		if _, err := first.Edit(t.Context(), e); err == nil {
 			t.Fatal("the first edit has no error")
 		}
-		first.shared = s
-		if _, err := second.Edit(t.Context(), quota.Edit{Override: l("a", 7)}); err != nil {
-			t.Fatal(err)
+		first.keeper = s
+		if r, err := second.Edit(t.Context(), e); err != nil || r.Refused != row.ifNone {
+			t.Fatalf("%+v: %+v, %v", row, r, err)
 		}
 		third.step(t.Context())
-		for name, p := range map[string]*follower{again: second, "another sibling": third} {
+		for name, p := range map[string]*follower{"the process": second, "another sibling": third} {
 			if o, err := p.Of(t.Context(), "a"); err != nil || o.Describe() != "l 7" {
-				t.Errorf("sent again to %s: %s has %s, %v", again, name, o.Describe(), err)
+				t.Errorf("%+v: %s has %s, %v", row, name, o.Describe(), err)
 			}
 		}
 	}
@@ -89,7 +86,7 @@ func TestSlowRedisIsLoaded(t *testing.T) {
 func TestAtTheCap(t *testing.T) {
 	p := alone(t, newStore(), nowUS)
 	known := l("a", 900)
-	known.Version = quota.OverrideVersion{Counter: 1, WallUS: nowUS, Region: "us"}
+	known.Policy, known.Version = "p", quota.OverrideVersion{Counter: 1, WallUS: nowUS, Region: "us"}
 	if err := p.mergeOne(t.Context(), "us", &known); err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +95,11 @@ func TestAtTheCap(t *testing.T) {
 		t.Errorf("what it has already: %v", err)
 	}
 	suspended := l("a", 0)
-	suspended.Version = known.Version.Next(nowUS, "us")
+	suspended.Policy, suspended.Version = "p", known.Version.Next(nowUS, "us")
 	if err := p.mergeOne(t.Context(), "us", &suspended); err != nil {
 		t.Errorf("a suspension of a known tenant: %v", err)
 	}
+	p.table.bytes.Store(maxBytes)
 	deleted := quota.Override{Tenant: "a", Deleted: true, By: "x", Version: suspended.Version.Next(nowUS, "us")}
 	if err := p.mergeOne(t.Context(), "us", &deleted); err != nil {
 		t.Errorf("a deletion: %v", err)
@@ -117,7 +115,7 @@ func TestClockWasAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o, err := quota.ParseOverride("a", s.texts["a"])
+	o, err := quota.ParseOverride("a", s.text("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,11 +199,11 @@ func TestNeverTheSame(t *testing.T) {
 // TestLogIsCalm: a Redis that fails now and then, and a flood of versions of a holder of the key, do not fill the log.
 func TestLogIsCalm(t *testing.T) {
 	s := newStore()
-	now, scans := time.UnixMicro(nowUS), &failing{regionStore: s}
+	now := time.UnixMicro(nowUS)
 	p := alone(t, s, nowUS)
 	var log bytes.Buffer
 	p.o.Logger, p.o.Now = slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now }
-	p.keeper, p.shared = scans, scans
+	p.keeper = eachFifthScanFails(s)
 	const minutes = 10
 	for end := now.Add(minutes * time.Minute); now.Before(end); now = now.Add(followEvery) {
 		p.step(t.Context())

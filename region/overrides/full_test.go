@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,8 +49,8 @@ func TestFull(t *testing.T) {
 		p.handle(t.Context(), received{from, []byte(b.String())})
 	}
 	known := invented(0)
-	if send(known, invented(1)); p.Size() != 2 || len(s.texts) != 2 {
-		t.Fatalf("with room %d are known, and %d kept", p.Size(), len(s.texts))
+	if send(known, invented(1)); p.Size() != 2 || s.count() != 2 {
+		t.Fatalf("with room %d are known, and %d kept", p.Size(), s.count())
 	}
 
 	p.table.bytes.Store(newBytes)
@@ -63,8 +62,8 @@ func TestFull(t *testing.T) {
 	raised := *known
 	raised.Version, raised.Limits = raised.Version.Next(nowUS, "us"), []quota.OverrideLimit{{Name: "l", Units: 9}}
 	send(&raised)
-	if p.Size() != 2 || len(s.texts) != 2 || p.table.get(known.Tenant).Describe() != "l 9" {
-		t.Errorf("without room %d are known, %d kept, and what was known is %s", p.Size(), len(s.texts), p.table.get(known.Tenant).Describe())
+	if p.Size() != 2 || s.count() != 2 || p.table.get(known.Tenant).Describe() != "l 9" {
+		t.Errorf("without room %d are known, %d kept, and what was known is %s", p.Size(), s.count(), p.table.get(known.Tenant).Describe())
 	}
 	if lines := strings.Count(log.String(), "no room"); lines != 1 {
 		t.Errorf("%d lines:\n%s", lines, log.String())
@@ -97,7 +96,7 @@ func TestFullWhileLoading(t *testing.T) {
 	s := newStore()
 	p := alone(t, s, nowUS)
 	p.loaded.Store(false)
-	if a := (&arrival{Override: invented(1), text: string(invented(1).AppendText(nil))}); p.merge(t.Context(), quota.Process{}, []*arrival{a}) || len(s.texts) != 0 {
+	if a := (&arrival{Override: invented(1), text: string(invented(1).AppendText(nil))}); p.merge(t.Context(), quota.Process{}, []*arrival{a}) || s.count() != 0 {
 		t.Errorf("it was taken in: %v", a.err)
 	}
 }
@@ -116,19 +115,54 @@ func TestBytes(t *testing.T) {
 				v.fold(&o)
 			}
 		}
-		want := int64(0)
+		want, used := int64(0), map[string]bool{}
 		for slice := range sliceCount {
 			for _, o := range v.of(slice) {
-				want += entryBytes + int64(len(v.pack(o)))
+				packed, _ := v.slices[slice].find(o.Tenant)
+				want += entryBytes + int64(len(packed))
+				used[o.Version.Region], used[o.Policy], used[o.Limits[0].Name] = true, true, true
 			}
 		}
-		for _, word := range v.words {
-			want += wordBytes + 2*int64(len(word))
+		for text := range used {
+			want += wordBytes + 2*int64(len(text))
+		}
+		if len(v.ids) != len(used) || len(v.words) != len(used)+len(v.free) {
+			t.Fatalf("%d words are used, and %d known", len(used), len(v.ids))
 		}
 		if got := v.bytes.Load(); got != want {
 			t.Fatalf("it counts %d bytes, and holds %d", got, want)
 		}
 	})
+}
+
+// TestInventedNames: names of limits that a holder of the key invents take room for as long as an override has them.
+func TestInventedNames(t *testing.T) {
+	p := alone(t, newStore(), nowUS)
+	o, before := l("a", 1), int64(0)
+	for i := range 100_000 {
+		o.Version = quota.OverrideVersion{Counter: int64(i + 1), WallUS: nowUS, Region: "us"}
+		o.Limits = []quota.OverrideLimit{{Name: fmt.Sprintf("invented-%06d", i), Units: 1}}
+		if err := p.mergeOne(t.Context(), "us", &o); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			before = p.table.bytes.Load()
+		}
+	}
+	if more := p.table.bytes.Load() - before; more > 10 || len(p.table.words) > 10 || p.table.get("a").Describe() != "invented-099999 1" {
+		t.Errorf("100,000 edits of one override take %d bytes more, and %d words: %s", more, len(p.table.words), p.table.get("a").Describe())
+	}
+	p.table.forget(&o)
+	if n := p.table.bytes.Load(); n != 0 || len(p.table.ids) != 0 {
+		t.Errorf("without overrides it counts %d bytes and %d words", n, len(p.table.ids))
+	}
+	var one table
+	gold := invented(0)
+	gold.Policy = "gold"
+	one.fold(gold)
+	if !one.shrinks(gold, &quota.Override{Tenant: gold.Tenant, Version: gold.Version, Deleted: true}) {
+		t.Error("a deletion takes room where all overrides have a policy")
+	}
 }
 
 // TestLostIsWrittenAgain: once one slice shows that Redis has lost data, all others are compared at once and not in minutes.
@@ -143,8 +177,8 @@ func TestLostIsWrittenAgain(t *testing.T) {
 	for range 3 {
 		p.step(t.Context())
 	}
-	if len(s.texts) != 1000 {
-		t.Errorf("%d of 1000 are kept", len(s.texts))
+	if s.count() != 1000 {
+		t.Errorf("%d of 1000 are kept", s.count())
 	}
 }
 
@@ -183,28 +217,20 @@ func TestAnswersGoOn(t *testing.T) {
 	}
 }
 
-// failing is a store of which each fifth scan fails.
-type failing struct {
-	*regionStore
-	scans atomic.Int64
-}
-
-func (s *failing) scan(ctx context.Context, slice int, each func(tenant, text string)) error {
-	if s.scans.Add(1)%5 == 0 {
-		return errors.New("away")
-	}
-	return s.regionStore.scan(ctx, slice, each)
+func eachFifthScanFails(s keeper) keeper {
+	var scans atomic.Int64
+	return &faulty{s, fail("scan", func() bool { return scans.Add(1)%5 == 0 })}
 }
 
 // TestLoadedIsAll: a process says that it has loaded all once it has, whatever failed meanwhile.
 func TestLoadedIsAll(t *testing.T) {
-	s := &failing{regionStore: newStore()}
-	p := alone(t, s.regionStore, nowUS)
-	p.keeper, p.shared = s, s
+	s := newStore()
+	p := alone(t, s, nowUS)
+	p.keeper = eachFifthScanFails(s)
 	p.loaded.Store(false)
 	for i := range 1000 {
 		o := invented(i)
-		s.texts[o.Tenant] = string(o.AppendText(nil))
+		s.texts[sliceOf(o.Tenant)][o.Tenant] = string(o.AppendText(nil))
 	}
 	for steps := 0; !p.loaded.Load(); steps++ {
 		if p.step(t.Context()); steps > 10*sliceCount {

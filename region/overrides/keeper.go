@@ -11,7 +11,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// keeper is where a region keeps its overrides, as texts of quota.Override, with the last edits of each. Safe for concurrent use.
+// keeper is where a region keeps its overrides, as texts of quota.Override, with the last edits of each. Processes that share one
+// follow its log. Safe for concurrent use.
 type keeper interface {
 	// read returns the overrides of tenants of one slice, "" for none.
 	read(ctx context.Context, tenants ...string) (texts []string, err error)
@@ -19,15 +20,6 @@ type keeper interface {
 	swap(ctx context.Context, edit bool, all ...replacement) (swapped []bool, err error)
 	// history has the overrides that edits made, the newest first.
 	history(ctx context.Context, tenant string) (texts []string, err error)
-}
-
-// replacement is to put text in the place of was, if that is what is kept of a tenant: an equal text of another edit is not this
-// one. Both may be "", for none.
-type replacement struct{ tenant, was, text string }
-
-// shared is a keeper for several processes. They follow its log.
-type shared interface {
-	keeper
 	// scan calls each with all overrides of a slice, a few at a time, and not in one order.
 	scan(ctx context.Context, slice int, each func(tenant, text string)) error
 	// announce appends a tenant to the log, and edits returns those after number at, and the newest number, 0 for none. A log that
@@ -36,21 +28,33 @@ type shared interface {
 	edits(ctx context.Context, at int64) (tenants []string, newest int64, whole bool, err error)
 }
 
+// replacement is to put text in the place of was, if that is what is kept of a tenant: an equal text of another edit is not this
+// one. Both may be "", for none.
+type replacement struct{ tenant, was, text string }
+
 // keptLines are the edits that are kept and what the oldest of them has replaced.
 const keptLines = quota.MaxEdits + 1
 
 // memory is the keeper of a region that is one process without Redis. What it has ends with the process.
 type memory struct {
 	mu    sync.Mutex
-	texts map[string]string
+	texts [sliceCount]map[string]string
 	lines map[string][]string
+}
+
+func newMemory() *memory {
+	m := &memory{lines: map[string][]string{}}
+	for i := range m.texts {
+		m.texts[i] = map[string]string{}
+	}
+	return m
 }
 
 func (m *memory) read(_ context.Context, tenants ...string) (texts []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, tenant := range tenants {
-		texts = append(texts, m.texts[tenant])
+		texts = append(texts, m.texts[sliceOf(tenant)][tenant])
 	}
 	return texts, nil
 }
@@ -59,17 +63,18 @@ func (m *memory) swap(_ context.Context, edit bool, all ...replacement) (swapped
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range all {
-		matches := m.texts[r.tenant] == r.was
+		texts := m.texts[sliceOf(r.tenant)]
+		matches := texts[r.tenant] == r.was
 		swapped = append(swapped, matches)
 		switch {
 		case !matches:
 			continue
 		case r.text == "":
-			delete(m.texts, r.tenant)
+			delete(texts, r.tenant)
 			delete(m.lines, r.tenant)
 			continue
 		}
-		m.texts[r.tenant] = r.text
+		texts[r.tenant] = r.text
 		if edit {
 			lines := append([]string{r.text}, m.lines[r.tenant]...)
 			m.lines[r.tenant] = lines[:min(len(lines), keptLines)]
@@ -82,6 +87,22 @@ func (m *memory) history(_ context.Context, tenant string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.lines[tenant]), nil
+}
+
+func (m *memory) scan(_ context.Context, slice int, each func(tenant, text string)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for tenant, text := range m.texts[slice] {
+		each(tenant, text)
+	}
+	return nil
+}
+
+// announce does nothing: there is no other process.
+func (m *memory) announce(context.Context, string) error { return nil }
+
+func (m *memory) edits(context.Context, int64) ([]string, int64, bool, error) {
+	return nil, 0, true, nil
 }
 
 // Eval runs a script on the server that holds a key, as redisstore.Store.Eval.

@@ -101,7 +101,7 @@ func TestMany(t *testing.T) {
 	}
 	full, empty := redisserver.Start(t, redisserver.Options{}), redisserver.Start(t, redisserver.Options{})
 	for _, s := range []*redisserver.Server{full, empty} {
-		if err := s.Client().ConfigSet(t.Context(), "latency-tracking-info-percentiles", "50 99 99.9").Err(); err != nil {
+		if err := s.Client().ConfigSet(t.Context(), "latency-tracking-info-percentiles", "50 99 99.9 100").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

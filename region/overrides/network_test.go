@@ -22,7 +22,8 @@ type world struct {
 	*testing.T
 	dice   *rand.Rand
 	net    *meshtest.Network
-	stores [3]*lockedStore
+	stores [3]*regionStore
+	away   [3]atomic.Bool // stores
 	all    [6]*running
 	ahead  atomic.Int64 // by which all clocks have gone on, µs
 
@@ -35,50 +36,6 @@ type running struct {
 	place int
 	bus   *meshtest.Bus
 	stop  func()
-}
-
-// lockedStore is a regionStore for processes that run, which may be away.
-type lockedStore struct {
-	mu   sync.Mutex
-	s    *regionStore
-	away bool
-}
-
-func (l *lockedStore) with(do func(s *regionStore) error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.away {
-		return context.DeadlineExceeded
-	}
-	return do(l.s)
-}
-
-func (l *lockedStore) read(ctx context.Context, tenants ...string) (texts []string, err error) {
-	err = l.with(func(s *regionStore) error { texts, err = s.read(ctx, tenants...); return err })
-	return texts, err
-}
-
-func (l *lockedStore) swap(ctx context.Context, edit bool, all ...replacement) (swapped []bool, err error) {
-	err = l.with(func(s *regionStore) error { swapped, err = s.swap(ctx, edit, all...); return err })
-	return swapped, err
-}
-
-func (l *lockedStore) history(ctx context.Context, tenant string) (texts []string, err error) {
-	err = l.with(func(s *regionStore) error { texts, err = s.history(ctx, tenant); return err })
-	return texts, err
-}
-
-func (l *lockedStore) scan(ctx context.Context, slice int, each func(tenant, text string)) error {
-	return l.with(func(s *regionStore) error { return s.scan(ctx, slice, each) })
-}
-
-func (l *lockedStore) announce(ctx context.Context, tenant string) error {
-	return l.with(func(s *regionStore) error { return s.announce(ctx, tenant) })
-}
-
-func (l *lockedStore) edits(ctx context.Context, at int64) (tenants []string, newest int64, whole bool, err error) {
-	err = l.with(func(s *regionStore) error { tenants, newest, whole, err = s.edits(ctx, at); return err })
-	return tenants, newest, whole, err
 }
 
 // resets is sync.SubjectReset, on which overrides travel.
@@ -105,7 +62,12 @@ func (w *world) start(i int) {
 	}); err != nil {
 		w.Fatal(err)
 	}
-	p.keeper, p.shared = w.stores[p.place], w.stores[p.place]
+	p.keeper = &faulty{w.stores[p.place], func(string) error {
+		if w.away[p.place].Load() {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}}
 	p.loaded.Store(false)
 	self := quota.Process{Region: name(p.place), Instance: fmt.Sprint(i), Boot: time.Now().UnixMicro() + int64(i)}
 	p.Connect(Peers{
@@ -172,10 +134,8 @@ func (w *world) note() {
 func (w *world) fault() {
 	lossy := meshtest.Link{Latency: 40 * time.Millisecond, Jitter: 60 * time.Millisecond, Loss: 0.2, Repeat: 0.2}
 	w.net.SetAll(lossy, "r0", "r1", "r2")
-	for _, s := range w.stores {
-		s.mu.Lock()
-		s.away = false
-		s.mu.Unlock()
+	for place := range w.away {
+		w.away[place].Store(false)
 	}
 	place := w.dice.IntN(3)
 	switch w.dice.IntN(5) {
@@ -187,13 +147,9 @@ func (w *world) fault() {
 	case 1:
 		w.start(w.dice.IntN(6))
 	case 2:
-		w.stores[place].mu.Lock()
-		w.stores[place].away = true
-		w.stores[place].mu.Unlock()
+		w.away[place].Store(true)
 	case 3: // its Redis is emptied, and its processes know what it had
-		w.stores[place].mu.Lock()
-		w.stores[place].s = newStore()
-		w.stores[place].mu.Unlock()
+		w.stores[place].empty()
 	}
 }
 
@@ -205,7 +161,7 @@ func TestConvergenceOnANetwork(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{T: t, dice: rand.New(rand.NewPCG(seed, 7)), net: meshtest.NewNetwork(seed), largest: map[string]*quota.Override{}}
 			for place := range w.stores {
-				w.stores[place] = &lockedStore{s: newStore()}
+				w.stores[place] = newStore()
 			}
 			for i := range w.all {
 				w.start(i)
@@ -220,10 +176,8 @@ func TestConvergenceOnANetwork(t *testing.T) {
 				w.note()
 			}
 			w.net.SetAll(meshtest.Link{Latency: 40 * time.Millisecond, Jitter: 60 * time.Millisecond, Loss: 0.2, Repeat: 0.2}, "r0", "r1", "r2")
-			for _, s := range w.stores {
-				s.mu.Lock()
-				s.away = false
-				s.mu.Unlock()
+			for place := range w.away {
+				w.away[place].Store(false)
 			}
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
@@ -253,7 +207,7 @@ func (w *world) converged(seed uint64) {
 			}
 		}
 		for place, s := range w.stores {
-			if text := s.s.texts[tenant]; !holds(text, want) {
+			if text := s.text(tenant); !holds(text, want) {
 				w.Errorf("seed %d: store %d keeps %q of %s, want %v", seed, place, text, tenant, want.Version)
 			}
 		}
@@ -269,7 +223,7 @@ func (w *world) forgotten(seed uint64) {
 			}
 		}
 		for place, s := range w.stores {
-			if text := s.s.texts[tenant]; (text != "") != kept {
+			if text := s.text(tenant); (text != "") != kept {
 				w.Errorf("seed %d: after 30 days store %d keeps %q", seed, place, text)
 			}
 		}

@@ -37,7 +37,6 @@ type Options struct {
 type Overlay struct {
 	o      Options
 	keeper keeper
-	shared shared // keeper, where there are other processes; nil
 	table  table
 
 	loaded atomic.Bool
@@ -77,15 +76,14 @@ const (
 // New returns an Overlay that knows no override yet; Run reads them.
 func New(o Options) (*Overlay, error) {
 	v := &Overlay{o: o, faults: loglimit.NewRate(1, time.Minute), double: loglimit.NewRate(1000, time.Second)}
-	v.keeper = &memory{texts: map[string]string{}, lines: map[string][]string{}}
+	v.keeper = newMemory()
 	v.inbox, v.waits.all = make(chan received, maxInbox), map[*editWaits]struct{}{}
 	if o.Eval != nil {
-		v.shared = redis(func(ctx context.Context, script, key string, args ...any) (any, error) {
+		v.keeper = redis(func(ctx context.Context, script, key string, args ...any) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, readTimeout)
 			defer cancel()
 			return o.Eval(ctx, script, key, args...)
 		})
-		v.keeper = v.shared
 	}
 	v.loaded.Store(o.Eval == nil)
 	i := instruments.On(o.Meter)
@@ -321,10 +319,7 @@ func (f *follower) step(ctx context.Context) (wait time.Duration) {
 
 // follow reads what other processes have edited. Where the log does not say all of it, everything is to be read.
 func (f *follower) follow(ctx context.Context) error {
-	if f.shared == nil {
-		return nil
-	}
-	tenants, newest, whole, err := f.shared.edits(ctx, max(0, f.at))
+	tenants, newest, whole, err := f.keeper.edits(ctx, max(0, f.at))
 	if err != nil {
 		return fmt.Errorf("read the log of edits: %w", err)
 	}
@@ -387,15 +382,7 @@ func (v *Overlay) compare(ctx context.Context, slice int, lost *atomic.Bool) err
 // kept reads what the keeper has of a slice.
 func (v *Overlay) kept(ctx context.Context, slice int) (texts map[string]string, err error) {
 	texts = map[string]string{}
-	if v.shared != nil {
-		err = v.shared.scan(ctx, slice, func(tenant, text string) { texts[tenant] = text })
-	} else {
-		for _, o := range v.table.of(slice) {
-			all, _ := v.keeper.read(ctx, o.Tenant) // that of memory never fails
-			texts[o.Tenant] = all[0]
-		}
-	}
-	if err != nil {
+	if err = v.keeper.scan(ctx, slice, func(tenant, text string) { texts[tenant] = text }); err != nil {
 		return nil, fmt.Errorf("read overrides: %w", err)
 	}
 	return texts, nil

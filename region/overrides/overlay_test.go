@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -358,43 +357,6 @@ func TestFirstDecision(t *testing.T) {
 	}
 	if _, _, err := p.List("", 1); !errors.Is(err, overrides.ErrLoading) {
 		t.Errorf("listed: %v", err)
-	}
-}
-
-// Processes that edit one tenant at the same time: with If-Match one of those that saw a version replaces it.
-func TestCompareAndSet(t *testing.T) {
-	s := redisserver.Start(t, redisserver.Options{})
-	var processes []*process
-	for range 4 {
-		processes = append(processes, newProcess(t, eval(s.Client())))
-	}
-	edit(t, processes[0], units("acme", "burst", 1))
-	var won atomic.Int64
-	var wg sync.WaitGroup
-	for i, p := range processes {
-		wg.Go(func() {
-			for n := range 25 {
-				o, err := p.Read(t.Context(), "acme")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				e := units("acme", "burst", 2+(4*n+i)%190)
-				e.IfMatch = o.Version.String()
-				r, err := p.Edit(t.Context(), e)
-				switch {
-				case err != nil:
-					t.Error(err)
-				case !r.Refused && r.Before != r.After:
-					won.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	o, err := processes[0].Read(t.Context(), "acme")
-	if err != nil || o.Version.Counter != 1+won.Load() || won.Load() < 25 {
-		t.Errorf("%d edits won, and the counter is at %d, %v", won.Load(), o.Version.Counter, err)
 	}
 }
 

@@ -25,8 +25,110 @@ func alone(t *testing.T, s *regionStore, nowUS int64) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.keeper, v.shared = s, s
+	v.keeper = s
 	return &follower{Overlay: v, at: -1}
+}
+
+// regionStore is a region's Redis: it outlives processes, and may be emptied.
+type regionStore struct {
+	*memory
+	log []string
+}
+
+func newStore() *regionStore { return &regionStore{memory: newMemory()} }
+
+func (s *regionStore) announce(_ context.Context, tenant string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, tenant)
+	return nil
+}
+
+func (s *regionStore) edits(_ context.Context, at int64) ([]string, int64, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := int64(len(s.log))
+	if at > n {
+		return nil, n, false, nil
+	}
+	return s.log[at:], n, true, nil
+}
+
+// empty forgets all, as a Redis without persistence that restarts.
+func (s *regionStore) empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh := newMemory()
+	s.texts, s.lines, s.log = fresh.texts, fresh.lines, nil
+}
+
+// faulty is a keeper with something that happens before each call, which fails with its error.
+type faulty struct {
+	keeper
+	before func(call string) error
+}
+
+func (f *faulty) read(ctx context.Context, tenants ...string) ([]string, error) {
+	if err := f.before("read"); err != nil {
+		return nil, err
+	}
+	return f.keeper.read(ctx, tenants...)
+}
+
+func (f *faulty) swap(ctx context.Context, edit bool, all ...replacement) ([]bool, error) {
+	if err := f.before("swap"); err != nil {
+		return nil, err
+	}
+	return f.keeper.swap(ctx, edit, all...)
+}
+
+func (f *faulty) scan(ctx context.Context, slice int, each func(tenant, text string)) error {
+	if err := f.before("scan"); err != nil {
+		return err
+	}
+	return f.keeper.scan(ctx, slice, each)
+}
+
+func (f *faulty) announce(ctx context.Context, tenant string) error {
+	if err := f.before("announce"); err != nil {
+		return err
+	}
+	return f.keeper.announce(ctx, tenant)
+}
+
+func (f *faulty) edits(ctx context.Context, at int64) (tenants []string, newest int64, whole bool, err error) {
+	if err := f.before("edits"); err != nil {
+		return nil, 0, false, err
+	}
+	return f.keeper.edits(ctx, at)
+}
+
+// fail has a call fail whenever it is due.
+func fail(call string, due func() bool) func(string) error {
+	return func(name string) error {
+		if name == call && due() {
+			return errors.New("away")
+		}
+		return nil
+	}
+}
+
+func always() bool { return true }
+
+// text is what is kept of a tenant, and count of how many something is.
+func (s *regionStore) text(tenant string) string { return s.texts[sliceOf(tenant)][tenant] }
+
+func (s *regionStore) count() (n int) {
+	for _, texts := range s.texts {
+		n += len(texts)
+	}
+	return n
+}
+
+// sent is a payload on its way between two of several processes.
+type sent struct {
+	from, to int
+	payload  []byte
 }
 
 // mergeOne has a process take one override of another region in.
@@ -47,14 +149,13 @@ const nowUS = 1_700_000_000_000_000
 func TestEqualEditsAtOneTime(t *testing.T) {
 	s := newStore()
 	one, two := alone(t, s, nowUS), alone(t, s, nowUS)
-	gate := &gated{regionStore: s}
-	two.keeper = gate // it reads before the other one swaps
-	gate.after = func() {
+	first := sync.OnceFunc(func() {
 		r, err := one.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
 		if err != nil || r.Refused {
-			t.Fatalf("%+v %v", r, err)
+			t.Errorf("%+v %v", r, err)
 		}
-	}
+	})
+	two.keeper = &faulty{s, fail("swap", func() bool { first(); return false })} // it has read before
 	r, err := two.Edit(t.Context(), quota.Edit{Override: l("a", 7), IfNone: true})
 	if err != nil || !r.Refused {
 		t.Errorf("both were carried out: %+v, %v", r, err)
@@ -82,12 +183,12 @@ func TestLargestCounter(t *testing.T) {
 			if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", units)}); err != nil {
 				t.Fatal(err)
 			}
-			o, err := quota.ParseOverride("a", here.texts["a"])
+			o, err := quota.ParseOverride("a", here.text("a"))
 			if err != nil {
-				t.Fatalf("%q: %v", here.texts["a"], err)
+				t.Fatalf("%q: %v", here.text("a"), err)
 			}
 			if err := peer.mergeOne(t.Context(), "eu", o); err != nil {
-				t.Errorf("the peer refuses %q: %v", here.texts["a"], err)
+				t.Errorf("the peer refuses %q: %v", here.text("a"), err)
 			}
 			if got := peer.table.get("a").Describe(); got != fmt.Sprint("l ", units) {
 				t.Errorf("after an edit to %d the peer has %s", units, got)
@@ -146,15 +247,15 @@ func TestEditedWhileForgotten(t *testing.T) {
 	p := alone(t, s, nowUS+quota.OverrideKept.Microseconds()+1)
 	p.loaded.Store(true)
 	p.table.fold(old.table.get("a"))
-	tombstone, text := p.table.get("a"), map[string]string{"a": s.texts["a"]}
+	tombstone, text := p.table.get("a"), map[string]string{"a": s.text("a")}
 	if _, err := p.Edit(t.Context(), quota.Edit{Override: l("a", 9)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.settle(t.Context(), []*quota.Override{tombstone}, text, p.o.TimeUS(), new(atomic.Bool)); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.table.get("a"); got.Describe() != "l 9" || s.texts["a"] == "" {
-		t.Errorf("known is %s, kept %q", got.Describe(), s.texts["a"])
+	if got := p.table.get("a"); got.Describe() != "l 9" || s.text("a") == "" {
+		t.Errorf("known is %s, kept %q", got.Describe(), s.text("a"))
 	}
 }
 
@@ -173,47 +274,24 @@ func TestAcknowledgedIsKept(t *testing.T) {
 		if err := merge(p, versions[0]); err != nil {
 			t.Fatal(err)
 		}
-		between := &gated{regionStore: s, fails: fails, after: func() {
+		between := sync.OnceFunc(func() {
 			if err := merge(alone(t, s, nowUS), versions[1]); err != nil {
 				t.Error(err)
 			}
-		}}
-		p.keeper = between
+		})
+		p.keeper = &faulty{s, fail("swap", func() bool { between(); return fails })}
 		if err := merge(p, versions[2]); (err != nil) != fails {
 			t.Fatalf("the first attempt: %v", err)
 		}
-		if text := s.texts["a"]; !fails && !holds(text, versions[2]) {
+		if text := s.text("a"); !fails && !holds(text, versions[2]) {
 			t.Errorf("it acknowledged %v at once and keeps %q", versions[2].Version, text)
 		}
-		between.fails = false
+		p.keeper = s
 		if err := merge(p, versions[2]); err != nil {
 			t.Fatal(err)
 		}
-		if want := string(versions[2].AppendText(nil)); s.texts["a"] != want {
-			t.Errorf("it acknowledged %q and keeps %q", want, s.texts["a"])
+		if want := string(versions[2].AppendText(nil)); s.text("a") != want {
+			t.Errorf("it acknowledged %q and keeps %q", want, s.text("a"))
 		}
 	}
-}
-
-// gated calls after once something was read.
-type gated struct {
-	*regionStore
-	after func()
-	fails bool // to swap
-}
-
-func (g *gated) swap(ctx context.Context, edit bool, all ...replacement) ([]bool, error) {
-	if g.fails {
-		return nil, errors.New("away")
-	}
-	return g.regionStore.swap(ctx, edit, all...)
-}
-
-func (g *gated) read(ctx context.Context, tenants ...string) ([]string, error) {
-	texts, err := g.regionStore.read(ctx, tenants...)
-	if after := g.after; after != nil {
-		g.after = nil
-		after()
-	}
-	return texts, err
 }

@@ -301,8 +301,8 @@ func (f *follower) merge(ctx context.Context, from quota.Process, all []*arrival
 				a.err = fmt.Errorf("keep the override: %w", err)
 			case !swapped[i]: // a sibling came between, or another of all
 				left = append(left, a)
-			case f.shared != nil && len(all) == 1: // siblings receive many as this process does
-				a.err = f.shared.announce(ctx, a.Tenant)
+			case len(all) == 1: // siblings receive many as this process does
+				a.err = f.keeper.announce(ctx, a.Tenant)
 			}
 		}
 	}

@@ -25,8 +25,15 @@ type table struct {
 	slices [sliceCount]tableSlice
 
 	mu    sync.RWMutex
-	words []string // of policies, limits and regions; they are few
+	words []word // of policies, limits and regions
 	ids   map[string]uint64
+	free  []uint64 // places in words that nothing uses: names may be invented
+}
+
+// word is one that so many overrides have so often.
+type word struct {
+	text string
+	uses int
 }
 
 const (
@@ -54,7 +61,7 @@ func (t *table) shrinks(from, to *quota.Override) bool {
 	defer t.mu.RUnlock()
 	_, known := t.ids[to.Version.Region]
 	_, policy := t.ids[to.Policy]
-	known = known && policy
+	known = known && (policy || to.Policy == "") // as a deletion has none
 	for _, l := range to.Limits {
 		_, limit := t.ids[l.Name]
 		known = known && limit
@@ -130,8 +137,8 @@ func tenantOf(packed string) string {
 	return packed[1 : 1+length]
 }
 
-// pack makes one string of an override: its tenant behind its length, then counter, wall clock, region, expiry, flags, policy,
-// and the limits.
+// pack makes one string of an override, which uses its words until release: its tenant behind its length, then counter, wall clock,
+// region, expiry, flags, policy, and the limits.
 func (t *table) pack(o *quota.Override) string {
 	b := append(append(make([]byte, 0, 96), byte(len(o.Tenant)-1)), o.Tenant...)
 	b = binary.AppendUvarint(b, uint64(o.Version.Counter))
@@ -152,6 +159,7 @@ func (t *table) pack(o *quota.Override) string {
 	return string(b)
 }
 
+// unpack reads a string of pack whose words are in use: the lock of its slice is held.
 func (t *table) unpack(packed string) *quota.Override {
 	o := &quota.Override{Tenant: tenantOf(packed)}
 	rest := []byte(packed[1+len(o.Tenant):])
@@ -176,31 +184,51 @@ func (t *table) unpack(packed string) *quota.Override {
 	return o
 }
 
-// id is the number of a word.
-func (t *table) id(word string) uint64 {
-	t.mu.RLock()
-	id, ok := t.ids[word]
-	t.mu.RUnlock()
-	if ok {
-		return id
-	}
+// id is the number of a word, for one use of it.
+func (t *table) id(text string) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if id, ok = t.ids[word]; !ok {
+	id, ok := t.ids[text]
+	if !ok {
 		if t.ids == nil {
 			t.ids = map[string]uint64{}
 		}
-		id = uint64(len(t.words))
-		t.bytes.Add(wordBytes + 2*int64(len(word)))
-		t.words, t.ids[strings.Clone(word)] = append(t.words, strings.Clone(word)), id
+		if n := len(t.free); n > 0 {
+			id, t.free = t.free[n-1], t.free[:n-1]
+		} else {
+			id, t.words = uint64(len(t.words)), append(t.words, word{})
+		}
+		text = strings.Clone(text)
+		t.words[id].text, t.ids[text] = text, id
+		t.bytes.Add(wordBytes + 2*int64(len(text)))
 	}
+	t.words[id].uses++
 	return id
+}
+
+// release ends the uses that pack has made of an override's words.
+func (t *table) release(o *quota.Override) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	end := func(text string) {
+		id := t.ids[text]
+		if t.words[id].uses--; t.words[id].uses == 0 {
+			t.words[id].text, t.free = "", append(t.free, id)
+			delete(t.ids, text)
+			t.bytes.Add(-wordBytes - 2*int64(len(text)))
+		}
+	}
+	end(o.Version.Region)
+	end(o.Policy)
+	for _, l := range o.Limits {
+		end(l.Name)
+	}
 }
 
 func (t *table) word(id uint64) string {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.words[id]
+	return t.words[id].text
 }
 
 // get returns what is known of a tenant, nil for nothing.
@@ -210,8 +238,8 @@ func (t *table) get(tenant string) *quota.Override {
 	}
 	s := &t.slices[sliceOf(tenant)]
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	packed, ok := s.find(tenant)
-	s.mu.RUnlock()
 	if !ok {
 		return nil
 	}
@@ -223,9 +251,10 @@ func (t *table) fold(o *quota.Override) bool {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var before *quota.Override
 	known, ok := s.find(o.Tenant)
 	if ok {
-		before := t.unpack(known)
+		before = t.unpack(known)
 		if o.Version.Compare(before.Version) <= 0 {
 			return false
 		}
@@ -238,6 +267,9 @@ func (t *table) fold(o *quota.Override) bool {
 	packed := t.pack(o)
 	t.bytes.Add(int64(len(packed) - len(known)))
 	s.put(packed)
+	if ok { // after pack, so that words of both stay where they are
+		t.release(before)
+	}
 	return true
 }
 
@@ -246,9 +278,14 @@ func (t *table) forget(o *quota.Override) {
 	s := &t.slices[sliceOf(o.Tenant)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.find(o.Tenant); ok && t.unpack(known).Version == o.Version {
-		s.note(o)
+	known, ok := s.find(o.Tenant)
+	if !ok {
+		return
+	}
+	if is := t.unpack(known); is.Version == o.Version {
+		s.note(is)
 		s.drop(o.Tenant)
+		t.release(is)
 		t.size.Add(-1)
 		t.bytes.Add(-entryBytes - int64(len(known)))
 	}

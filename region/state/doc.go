@@ -8,7 +8,7 @@
 //	                       │                    server          run_id, TIME when it was found, entries that are asked
 //	view ◀── Snapshot ─────┤                    watched         TIME, and by how much it was ahead of a host's clock
 //	clock.Clock ◀── TIME ──┘                    boot:instance   TIME, turn, regions received, epoch
-//	                                        hash rl:region:{N} on each other primary: the last two alone
+//	                                        hash rl:region:{N} on each other primary: the last three alone
 //
 //	state.go     a turn, and what it publishes
 //	hash.go      one hash: the script, whether its server has lost data, and who is alive
@@ -21,9 +21,10 @@
 // takes such a turn before it, since the server does not know the script.
 //
 // What is not covered: writes after the newest turn of every process, which no entry shows; the usage counters and loans of a
-// partition show them to a process that knows these. The first process and the store lost together, while no peer sends a
-// message that shows an epoch of before: an empty hash opens at once. In a cluster, the time until the next turn after another
-// primary than that of Key was replaced. A step of the clock that the host's clock makes too, while no process runs.
+// partition show them to a process that knows these. So are those of a process that was away for more than a minute when the
+// last other left. The first process and the store lost together, while no peer sends a message that shows an epoch of before:
+// an empty hash opens at once. In a cluster, the time until the next turn after another primary than that of Key was replaced.
+// A step of the clock that the host's clock makes too, while no process runs.
 //
 // Siblings are judged by what they share, not by the network between them. A reader counts by its own clock for how long
 // an entry has not changed, so no clock has to agree with another.

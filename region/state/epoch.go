@@ -80,10 +80,11 @@ func (e *epoch) due(loss bool, step time.Duration) renewal {
 	return keep
 }
 
-// Store is the epoch of the region's store, and the TIME of its last known loss. It is zero
+// Store is the epoch of the region's store, and the TIME of its last known loss. Its epoch is 0
 // while nothing of it is known: before the first turn; while it is not known whether a
-// sibling watched the store before this process started, GoneAfter at most; and from a loss
-// or a step of the clock until a turn has renewed the epoch.
+// sibling watched the store before this process started, GoneAfter at most; from a loss
+// or a step of the clock until a turn has renewed the epoch; while processes are asked about
+// another server, 2 s at most; and, with Drifting, while the clock drifts by more than 2 %.
 func (s *State) Store() loan.Store {
 	of := *s.inForce.Load()
 	if s.missing.Load() > s.excused.Load() {
@@ -207,7 +208,7 @@ func (e *epoch) inForce() loan.Store {
 		return loan.Store{}
 	}
 	of := e.store
-	of.Lost, of.DataLost = max(0, of.Lost), max(0, of.DataLost)
+	of.Lost = max(0, of.Lost)
 	return of
 }
 

@@ -1,7 +1,7 @@
 package state_test
 
 import (
-	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,18 +26,18 @@ func TestEpoch(t *testing.T) {
 	const settled = 3 * state.TurnEvery
 	for _, row := range []struct {
 		name    string
-		happens func(s *shared, one *state.State, stop func())
+		happens func(s *shared, one *state.State)
 		renewed bool
 		lost    bool
 	}{
-		{"nothing", func(*shared, *state.State, func()) {}, false, false},
-		{"redis away for a minute", func(s *shared, _ *state.State, _ func()) {
+		{"nothing", func(*shared, *state.State) {}, false, false},
+		{"redis away for a minute", func(s *shared, _ *state.State) {
 			s.away.Store(true)
 			time.Sleep(time.Minute)
 			s.away.Store(false)
 		}, false, false},
-		{"a loss that is reported", func(_ *shared, one *state.State, _ func()) { one.Lose(time.Now().UnixMicro()) }, true, true},
-		{"a loss that is reported while redis is away", func(s *shared, one *state.State, _ func()) {
+		{"a loss that is reported", func(_ *shared, one *state.State) { one.Lose(time.Now().UnixMicro()) }, true, true},
+		{"a loss that is reported while redis is away", func(s *shared, one *state.State) {
 			s.away.Store(true)
 			one.Lose(time.Now().UnixMicro())
 			time.Sleep(time.Minute)
@@ -46,7 +46,7 @@ func TestEpoch(t *testing.T) {
 			}
 			s.away.Store(false)
 		}, true, true},
-		{"a loss from before the last one that is known", func(s *shared, one *state.State, _ func()) {
+		{"a loss from before the last one that is known", func(s *shared, one *state.State) {
 			there := time.Now().UnixMicro()
 			time.Sleep(state.TurnEvery)
 			one.Lose(time.Now().UnixMicro())
@@ -58,7 +58,7 @@ func TestEpoch(t *testing.T) {
 				s.t.Errorf("one loss, of which a second partition shows later, makes of the epoch %v %v", noticed, one.Store())
 			}
 		}, true, true},
-		{"rolled back after a loss and a step back", func(s *shared, one *state.State, _ func()) {
+		{"rolled back after a loss and a step back", func(s *shared, one *state.State) {
 			s.redis.FlushAll()
 			time.Sleep(settled)
 			s.ahead.Add(-int64(time.Hour))
@@ -71,9 +71,9 @@ func TestEpoch(t *testing.T) {
 				s.t.Errorf("rolled back: the epoch was %v and is %v", before, one.Store())
 			}
 		}, true, true},
-		{"a flush", func(s *shared, _ *state.State, _ func()) { s.redis.FlushAll() }, true, true},
-		{"another server with all data", func(s *shared, _ *state.State, _ func()) { s.runs.Add(1) }, true, false},
-		{"another server, and another primary is away since", func(s *shared, _ *state.State, _ func()) {
+		{"a flush", func(s *shared, _ *state.State) { s.redis.FlushAll() }, true, true},
+		{"another server with all data", func(s *shared, _ *state.State) { s.runs.Add(1) }, true, false},
+		{"another server, and another primary is away since", func(s *shared, _ *state.State) {
 			two, run := s.join("two")
 			stop := run()
 			time.Sleep(settled)
@@ -88,12 +88,12 @@ func TestEpoch(t *testing.T) {
 			}
 			stop()
 		}, true, true},
-		{"a replica that was behind takes over", func(s *shared, _ *state.State, _ func()) {
+		{"a replica that was behind takes over", func(s *shared, _ *state.State) {
 			copied := s.copy(state.Key)
 			time.Sleep(3 * state.TurnEvery)
 			s.restore(state.Key, copied)
 		}, true, true},
-		{"a copy from before its start is restored", func(s *shared, _ *state.State, _ func()) {
+		{"a copy from before its start is restored", func(s *shared, _ *state.State) {
 			copied := s.copy(state.Key)
 			for field := range copied {
 				if field != "epoch" && field != "topology" {
@@ -102,7 +102,7 @@ func TestEpoch(t *testing.T) {
 			}
 			s.restore(state.Key, copied)
 		}, true, true},
-		{"away for so long that a sibling removes its entry", func(s *shared, _ *state.State, _ func()) {
+		{"away for so long that a sibling removes its entry", func(s *shared, _ *state.State) {
 			two, run := s.join("two")
 			defer run()()
 			time.Sleep(settled)
@@ -113,42 +113,55 @@ func TestEpoch(t *testing.T) {
 				s.t.Error("the sibling has no epoch")
 			}
 		}, false, false},
-		{"another primary does not answer", func(s *shared, _ *state.State, _ func()) {
+		{"another primary does not answer", func(s *shared, _ *state.State) {
 			s.otherAway.Store(true)
 			time.Sleep(time.Minute)
 		}, false, false},
-		{"another primary is flushed", func(s *shared, _ *state.State, _ func()) { s.redis.Del(otherKey) }, true, true},
-		{"another primary's clock steps forward", func(s *shared, _ *state.State, _ func()) { s.otherAhead.Add(1e9) }, true, true},
-		{"another primary's clock steps back", func(s *shared, _ *state.State, _ func()) { s.otherAhead.Add(-1e9) }, true, false},
-		{"the clock steps forward", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(100 * time.Millisecond)) }, true, true},
-		{"the clock steps back", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(-int64(100 * time.Millisecond)) }, true, false},
-		{"the clock steps a little", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(40 * time.Millisecond)) }, false, false},
-		{"the clock runs 1 % fast", func(s *shared, one *state.State, _ func()) {
+		{"another primary is flushed", func(s *shared, _ *state.State) { s.redis.Del(otherKey) }, true, true},
+		{"another primary's clock steps forward", func(s *shared, _ *state.State) { s.otherAhead.Add(1e9) }, true, true},
+		{"another primary's clock steps back", func(s *shared, _ *state.State) { s.otherAhead.Add(-1e9) }, true, false},
+		{"the clock steps forward", func(s *shared, _ *state.State) { s.ahead.Add(int64(100 * time.Millisecond)) }, true, true},
+		{"the clock steps back", func(s *shared, _ *state.State) { s.ahead.Add(-int64(100 * time.Millisecond)) }, true, false},
+		{"the clock steps far back", func(s *shared, _ *state.State) { s.ahead.Add(-int64(time.Hour)) }, true, false},
+		{"a flush and a step far back", func(s *shared, _ *state.State) {
+			s.ahead.Add(-int64(time.Hour))
+			s.redis.FlushAll()
+		}, true, true},
+		{"an earlier epoch is in the store again", func(s *shared, _ *state.State) { s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0") }, true, true},
+		{"a loss that is reported while another process renews", func(s *shared, one *state.State) {
+			s.redis.HSet(state.Key, "epoch", fmt.Sprintf("%d 0 7000000 7 0", one.Store().Epoch+5))
+			one.Lose(time.Now().UnixMicro())
+		}, true, true},
+		{"a peer has seen a later one", func(_ *shared, one *state.State) { one.Seen(one.Store().Epoch + 1000) }, true, true},
+		{"a peer has seen the last", func(_ *shared, one *state.State) { one.Seen(one.Store().Epoch) }, false, false},
+		{"a peer claims the largest that there is", func(_ *shared, one *state.State) { one.Seen(1<<32 - 1) }, false, false},
+		{"the clock steps a little", func(s *shared, _ *state.State) { s.ahead.Add(int64(40 * time.Millisecond)) }, false, false},
+		{"the clock runs 1 % fast", func(s *shared, one *state.State) {
 			drift(&s.ahead, 10*time.Millisecond)
 			if got := one.Store().FastPPM; got < 9900 || got > 10_100 {
 				s.t.Errorf("1 %% fast: windows are longer by %d ppm", got)
 			}
 		}, false, false},
-		{"the clock runs 1 % slow", func(s *shared, one *state.State, _ func()) {
+		{"the clock runs 1 % slow", func(s *shared, one *state.State) {
 			drift(&s.ahead, -10*time.Millisecond)
 			if got := one.Store(); got.FastPPM != 0 || got.Epoch == 0 {
 				s.t.Errorf("1 %% slow: %+v", got)
 			}
 		}, false, false},
-		{"the clock runs 4 % fast for a while", func(s *shared, one *state.State, _ func()) {
+		{"the clock runs 4 % fast for a while", func(s *shared, one *state.State) {
 			drift(&s.ahead, 40*time.Millisecond)
 			if one.Store() != (loan.Store{Drifting: true}) {
 				s.t.Errorf("4 %% fast: the epoch is still %v", one.Store())
 			}
 		}, true, true},
-		{"another primary's clock runs 4 % slow for a while", func(s *shared, one *state.State, _ func()) {
+		{"another primary's clock runs 4 % slow for a while", func(s *shared, one *state.State) {
 			drift(&s.otherAhead, -40*time.Millisecond)
 			if one.Store() != (loan.Store{Drifting: true}) {
 				s.t.Errorf("4 %% slow: the epoch is still %v", one.Store())
 			}
 		}, true, false},
-		{"the clock steps beyond the life of keys", func(s *shared, _ *state.State, _ func()) { s.ahead.Add(int64(time.Hour)) }, true, true},
-		{"the clock steps while redis is away", func(s *shared, _ *state.State, _ func()) {
+		{"the clock steps beyond the life of keys", func(s *shared, _ *state.State) { s.ahead.Add(int64(time.Hour)) }, true, true},
+		{"the clock steps while redis is away", func(s *shared, _ *state.State) {
 			s.away.Store(true)
 			time.Sleep(time.Minute)
 			s.ahead.Add(-int64(time.Second))
@@ -160,23 +173,20 @@ func TestEpoch(t *testing.T) {
 			if one.Store() != (loan.Store{}) {
 				t.Errorf("%s: before the first turn the epoch is %v", row.name, one.Store())
 			}
-			if err := one.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-				t.Fatal(err)
-			}
+			s.adopt(one, file(1, 1, 1))
 			before := one.Store()
 			if before.Epoch == 0 || before.Lost != 0 {
 				t.Errorf("%s: at the first start the epoch is %v", row.name, before)
 			}
-			stop := run()
-			defer stop()
+			defer run()()
 			time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
-			row.happens(s, one, stop)
+			row.happens(s, one)
 			time.Sleep(settled)
 			two, runTwo := s.join("two")
 			defer runTwo()()
 			time.Sleep(settled)
 			after := one.Store()
-			if (after.Epoch != before.Epoch) != row.renewed || after.Epoch == 0 || (after.Lost != 0) != row.lost {
+			if (after.Epoch != before.Epoch) != row.renewed || after.Epoch < before.Epoch || (after.Lost != 0) != row.lost {
 				t.Errorf("%s: the epoch was %v and is %v", row.name, before, after)
 			}
 			if after.Since == 0 || (after.Since != before.Since) != row.renewed || after.Lost > after.Since {
@@ -236,9 +246,7 @@ func TestEpochOfAStart(t *testing.T) {
 			two, runTwo := s.join("two")
 			three, runThree := s.join("three")
 			for _, st := range []*state.State{two, three} { // at the same time
-				if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-					t.Fatal(err)
-				}
+				s.adopt(st, file(1, 1, 1))
 			}
 			defer runTwo()()
 			defer runThree()()
@@ -257,121 +265,28 @@ func TestEpochOfAStart(t *testing.T) {
 	}
 }
 
-// Two processes that notice one loss make one epoch of it.
-func TestLossIsNoticedTwice(t *testing.T) {
-	inBubble(t, func(s *shared) {
-		one, runOne := s.join("one")
-		defer runOne()()
-		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
-		two, runTwo := s.join("two")
-		defer runTwo()()
-		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
-		before := one.Store()
-		one.Lose(time.Now().UnixMicro())
-		time.Sleep(200 * time.Millisecond)
-		first := one.Store()
-		s.away.Store(true) // or it may be written before the next line
-		two.Lose(time.Now().UnixMicro())
-		if two.Store() != (loan.Store{}) {
-			t.Errorf("with a loss not yet written the epoch is %v", two.Store())
-		}
-		s.away.Store(false)
-		time.Sleep(3 * state.TurnEvery)
-		if got := two.Store(); got != first || got != one.Store() || first.Epoch == before.Epoch {
-			t.Errorf("the epoch was %v, then %v, and is %v and %v", before, first, one.Store(), got)
-		}
-	})
-}
-
-// Two processes that notice that another server is behind make one epoch of it, though its clock is a little behind too.
-func TestFailoverIsNoticedTwice(t *testing.T) {
-	inBubble(t, func(s *shared) {
-		one, runOne := s.join("one")
-		defer runOne()()
-		time.Sleep(time.Minute + 20*time.Millisecond)
-		two, runTwo := s.join("two")
-		defer runTwo()()
-		time.Sleep(time.Minute)
-		copied := s.copy(state.Key)
-		time.Sleep(3*state.TurnEvery - 10*time.Millisecond) // two is to take a turn, then one: 20 ms less than a turn later
-		s.ahead.Add(-int64(40 * time.Millisecond))
-		s.restore(state.Key, copied)
-		time.Sleep(state.TurnEvery / 2)
-		first := two.Store()
-		time.Sleep(3 * state.TurnEvery)
-		if got := two.Store(); got != first || got != one.Store() || first.Lost == 0 {
-			t.Errorf("the epoch is %v, then %v and %v", first, one.Store(), got)
-		}
-	})
-}
-
-// A loss stays to be written when another process has renewed the epoch for another reason.
-func TestLossBesideAnotherRenewal(t *testing.T) {
-	inBubble(t, func(s *shared) {
-		one, run := s.join("one")
-		defer run()()
-		time.Sleep(time.Minute + state.TurnEvery/4) // between two turns
-		s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0")
-		one.Lose(time.Now().UnixMicro())
-		time.Sleep(3 * state.TurnEvery)
-		if got := one.Store(); got.Lost == 0 || got.Epoch == 7 {
-			t.Errorf("the epoch is %v", got)
-		}
-	})
-}
-
-// Each epoch is larger than those before it, also where the store has lost them all.
-func TestEpochsAreOrdered(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		happens func(s *shared, one *state.State, restart func() *state.State)
-		lost    bool
-	}{
-		{"a step back", func(s *shared, _ *state.State, _ func() *state.State) { s.ahead.Add(-int64(time.Hour)) }, false},
-		{"a flush", func(s *shared, _ *state.State, _ func() *state.State) { s.redis.FlushAll() }, true},
-		{"an earlier epoch is in the store again", func(s *shared, _ *state.State, _ func() *state.State) {
-			s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0")
-		}, true},
-		{"a flush and a step back", func(s *shared, _ *state.State, _ func() *state.State) {
-			s.ahead.Add(-int64(time.Hour))
-			s.redis.FlushAll()
-		}, true},
-		{"a flush and a process that knows nothing", func(s *shared, _ *state.State, restart func() *state.State) {
-			s.redis.FlushAll()
-			restart()
-		}, false},
-		{"a flush, a process that knows nothing, and a peer that knows the epoch before", func(s *shared, one *state.State, restart func() *state.State) {
-			before := one.Store().Epoch
-			s.redis.FlushAll()
-			one = restart()
-			time.Sleep(3 * state.TurnEvery)
-			one.Seen(before)
-			if one.Store() != (loan.Store{}) {
-				s.t.Errorf("a loss is known, and the epoch is %v", one.Store())
-			}
-		}, true},
-		{"a peer has seen a later one", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(one.Store().Epoch + 1000) }, true},
-		{"a peer has seen the last", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(one.Store().Epoch) }, false},
-		{"a peer claims the largest that there is", func(_ *shared, one *state.State, _ func() *state.State) { one.Seen(1<<32 - 1) }, false},
-	} {
+// The first process after a flush that none has seen begins another epoch, which is none of before. Only a peer can show that there
+// was one, and that data are lost.
+func TestFlushBeforeAStart(t *testing.T) {
+	for _, shown := range []bool{false, true} {
 		inBubble(t, func(s *shared) {
-			one, run := s.join("one")
-			stop := run()
+			one, stop := s.start("one")
 			time.Sleep(time.Minute)
 			before := one.Store()
-			row.happens(s, one, func() *state.State {
-				s.away.Store(true)
-				stop()
-				s.away.Store(false)
-				one, run = s.join("one")
-				stop = run()
-				return one
-			})
-			time.Sleep(3 * state.TurnEvery)
 			stop()
-			same := !row.lost && strings.HasPrefix(row.name, "a peer")
-			if got := one.Store(); got.Epoch <= before.Epoch != same || (got.Lost > 0) != row.lost {
-				t.Errorf("%s: the epoch was %v and is %v", row.name, before, got)
+			s.redis.FlushAll()
+			one, stop = s.start("one")
+			defer stop()
+			time.Sleep(3 * state.TurnEvery)
+			if shown {
+				one.Seen(before.Epoch)
+				if one.Store() != (loan.Store{}) {
+					t.Errorf("a loss is known, and the epoch is %v", one.Store())
+				}
+			}
+			time.Sleep(3 * state.TurnEvery)
+			if got := one.Store(); got.Epoch <= before.Epoch || (got.Lost > 0) != shown {
+				t.Errorf("shown by a peer %v: the epoch was %v and is %v", shown, before, got)
 			}
 		})
 	}

@@ -25,9 +25,19 @@ func (s *shared) manual(instance string) *state.State {
 	})
 }
 
+// takeTurns has processes take turns, one after the other.
+func takeTurns(times int, all ...*state.State) {
+	for range times {
+		for _, st := range all {
+			st.Turn(context.Background())
+		}
+		time.Sleep(state.TurnEvery)
+	}
+}
+
 // Another server takes over. Each step is a turn of a process ("one", "two", "new"), a pause ("wait"), or what happens to the
 // store: "copy" keeps it as it is, "over" has a server take over with the copy, "restart" with all, "back" with that of before,
-// "flush" empties it.
+// "flush" empties it. While "dead" or "paused" lasts, "one" alone makes turns; at "quit" it leaves, and at "exit" "two" does.
 func TestFailover(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -55,16 +65,17 @@ func TestFailover(t *testing.T) {
 		{"a failover to an empty store", "f r 1 2", "12", true, false},
 		{"a step back and a restart", "s r 1 2 1 2", "12", false, false},
 		{"a restart and a report of a loss", "r l 1 2 1", "12", true, false},
+		{"a restart after the last has left, and one had died before", "d q r n", "n", false, false},
+		{"a restart after one has left, and the other dies", "q r n w n", "n", true, false},
+		{"behind by the turns of one that was paused while the last left", "p q c 2 o n w n", "n", true, false},
+		{"behind by the last turn of one that died, and another restart while it is asked", "c 1 o w w n r n w n", "n", true, false},
+		{"behind by the last turn of one that leaves then", "e c 1 o q n w n", "n", true, false},
+		{"an empty store, and the last leaves", "e f q n w n", "n", true, false},
 	} {
 		inBubble(t, func(s *shared) {
 			ctx := context.Background()
 			all := map[rune]*state.State{'1': s.manual("one"), '2': s.manual("two"), 'n': s.manual("new")}
-			for range 3 {
-				for _, id := range "12" {
-					all[id].Turn(ctx)
-				}
-				time.Sleep(state.TurnEvery)
-			}
+			takeTurns(3, all['1'], all['2'])
 			before := all['1'].Store()
 			if before.Epoch == 0 || all['2'].Store() != before {
 				t.Fatalf("the epochs are %v and %v", before, all['2'].Store())
@@ -87,6 +98,14 @@ func TestFailover(t *testing.T) {
 					s.redis.FlushAll()
 				case 's':
 					s.ahead.Add(-int64(time.Second))
+				case 'd':
+					takeTurns(70, all['1'])
+				case 'p':
+					takeTurns(30, all['1'])
+				case 'e':
+					all['2'].Leave()
+				case 'q':
+					all['1'].Leave()
 				case 'l':
 					all['1'].Lose(time.Now().UnixMicro())
 				default:
@@ -118,13 +137,7 @@ func TestLossUnderAClockThatWasAhead(t *testing.T) {
 		inBubble(t, func(s *shared) {
 			ctx := context.Background()
 			one, two := s.manual("one"), s.manual("two")
-			turns := func() {
-				for range 3 {
-					one.Turn(ctx)
-					two.Turn(ctx)
-					time.Sleep(state.TurnEvery)
-				}
-			}
+			turns := func() { takeTurns(3, one, two) }
 			turns()
 			const years = 10 * 365 * 24 * time.Hour
 			s.ahead.Add(int64(years))
@@ -157,15 +170,8 @@ func TestLossUnderAClockThatWasAhead(t *testing.T) {
 // What was lost may have counted in a period of a calendar that the clock showed before it was set back a little.
 func TestLossAfterAClockWasSetBack(t *testing.T) {
 	inBubble(t, func(s *shared) {
-		ctx := context.Background()
 		one, two := s.manual("one"), s.manual("two")
-		turns := func() {
-			for range 3 {
-				one.Turn(ctx)
-				two.Turn(ctx)
-				time.Sleep(state.TurnEvery)
-			}
-		}
+		turns := func() { takeTurns(3, one, two) }
 		turns()
 		const by = 10 * time.Minute
 		s.ahead.Add(int64(by))
@@ -194,13 +200,7 @@ func TestReopen(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		ctx := context.Background()
 		one, two := s.manual("one"), s.manual("two")
-		turns := func() {
-			for range 2 {
-				one.Turn(ctx)
-				two.Turn(ctx)
-				time.Sleep(state.TurnEvery)
-			}
-		}
+		turns := func() { takeTurns(2, one, two) }
 		turns()
 		turns()
 		if err := one.Reopen(ctx); !errors.Is(err, state.ErrOpen) {
@@ -223,9 +223,12 @@ func TestReopen(t *testing.T) {
 		if got := one.Store(); got != open || open.Lost != 0 || open.Epoch <= lost.Epoch || two.Store() != open {
 			t.Errorf("the epoch was %v, then %v, and is %v and %v", lost, open, got, two.Store())
 		}
+		if open.DataLost != -lost.DataLost {
+			t.Errorf("what was borrowed is void until %d, want as long as there was a loss, %d", -open.DataLost, lost.DataLost)
+		}
 		s.ahead.Add(-int64(time.Second))
 		turns()
-		if got := one.Store(); got.Lost != 0 || got.Epoch <= open.Epoch {
+		if got := one.Store(); got.Lost != 0 || got.Epoch <= open.Epoch || got.DataLost != open.DataLost {
 			t.Errorf("a step back has made of the epoch %v %v", open, got)
 		}
 		one.Lose(time.Now().UnixMicro())

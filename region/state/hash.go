@@ -19,7 +19,7 @@ import (
 const kept = 10 * time.Minute
 
 // hash is what this process knows of one of the region's hashes: that of Key, or in a cluster one on another primary,
-// which has entries alone.
+// which has no topology and no epoch.
 //
 // A process's own entry shows what became of the data beside it. If it is older than the last turn that was answered, or
 // gone, the server has lost writes that it had confirmed: it was flushed, has started without them, or is a replica that
@@ -93,8 +93,7 @@ func (s *State) watching(h *hash) string {
 
 // gap is for how long nobody has watched the server's clock at a TIME; 0: not for longer than between turns.
 func (h *hash) gap(us int64) int64 {
-	at, _, _ := strings.Cut(h.watched, " ")
-	watched, _ := strconv.ParseInt(at, 10, 64)
+	watched := entryUS(h.watched)
 	if us-watched <= GoneAfter.Microseconds() {
 		return 0
 	}
@@ -152,7 +151,7 @@ func (h *hash) lost(r *reply) bool {
 	return true
 }
 
-// entryUS is the TIME of an entry, 0 for what is none.
+// entryUS is the TIME with which an entry or watched begins, 0 for what is none.
 func entryUS(entry string) int64 {
 	at, _, _ := strings.Cut(entry, " ")
 	us, _ := strconv.ParseInt(at, 10, 64)

@@ -1,15 +1,12 @@
 package state_test
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region"
-	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -50,9 +47,7 @@ func TestWindows(t *testing.T) {
 				if st == nil {
 					st, run = s.join(step.process)
 				}
-				if err := st.Adopt(context.Background(), bounded(step.window)); err != nil {
-					t.Fatal(err)
-				}
+				s.adopt(st, bounded(step.window))
 				processes[step.process], stops[step.process] = st, run()
 			}
 			longest := func(when string, want time.Duration) {
@@ -111,22 +106,17 @@ func shorterThenLoss(t *testing.T, longer, shorter *region.Topology) {
 	} {
 		inBubble(t, func(s *shared) {
 			st, run := s.join("one")
-			adopt := func(top *region.Topology) {
-				if err := st.Adopt(context.Background(), top); err != nil {
-					t.Fatal(err)
-				}
-			}
-			adopt(longer)
+			s.adopt(st, longer)
 			stop := run()
 			time.Sleep(time.Minute)
 			shortened := time.Now()
 			if row.restart {
 				stop()
 				st, run = s.join("one")
-				adopt(shorter)
+			}
+			s.adopt(st, shorter)
+			if row.restart {
 				stop = run()
-			} else {
-				adopt(shorter)
 			}
 			defer func() { stop() }()
 			time.Sleep(2 * state.TurnEvery)
@@ -152,9 +142,7 @@ func shorterThenLoss(t *testing.T, longer, shorter *region.Topology) {
 func TestReservationsBeginAnEpoch(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		st, run := s.join("one")
-		if err := st.Adopt(context.Background(), bounded(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		s.adopt(st, bounded(time.Second))
 		defer run()()
 		for _, step := range []struct {
 			maxTTL  time.Duration
@@ -162,36 +150,13 @@ func TestReservationsBeginAnEpoch(t *testing.T) {
 		}{{10 * time.Second, true}, {20 * time.Second, false}, {20 * time.Second, false}} {
 			time.Sleep(2 * state.TurnEvery)
 			before := st.Store().Epoch
-			if err := st.Adopt(context.Background(), reserving(time.Second, step.maxTTL)); err != nil {
-				t.Fatal(err)
-			}
+			s.adopt(st, reserving(time.Second, step.maxTTL))
 			time.Sleep(2 * state.TurnEvery)
 			if now := st.Store().Epoch; before == 0 || now == 0 || (now != before) != step.renewed || termsOf(st).MaxTTL != step.maxTTL.Microseconds() {
 				t.Errorf("%v: the epoch was %d and is %d, and it goes by %+v", step.maxTTL, before, now, termsOf(st))
 			}
 		}
 	})
-}
-
-// In memory too a longer window begins another epoch.
-func TestWindowsInMemory(t *testing.T) {
-	st := state.New(state.Options{
-		Members: members.New(quota.Process{Region: "a"}), Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
-	})
-	before := st.Store().Epoch
-	for _, step := range []struct {
-		window  time.Duration
-		renewed bool
-	}{{time.Second, false}, {time.Minute, true}, {time.Minute, false}, {time.Second, false}} {
-		if err := st.Adopt(context.Background(), bounded(step.window)); err != nil {
-			t.Fatal(err)
-		}
-		now := st.Store().Epoch
-		if before != 0 && (now != before) != step.renewed || now == 0 {
-			t.Errorf("%v: the epoch was %d and is %d", step.window, before, now)
-		}
-		before = now
-	}
 }
 
 // bounded is a topology with one limit that has a bound.

@@ -10,7 +10,7 @@
 -- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched data' (TIME of the last known
 --       loss of data or step of TIME forward, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the
 --       epoch that began this hash; for how long nobody has watched TIME since the loss, µs; the largest TIME by which anything can
---       have counted that was lost last, as lost but for steps), our value as it was, 1 if this turn began the
+--       have counted that was lost last, 0 = never, negative once reopened), our value as it was, 1 if this turn began the
 --       epoch, what of another server (below), 'TIME ahead' of the last turn of a process that watches TIME as it was, then
 --       field and value of each other process
 --
@@ -25,6 +25,7 @@ local KEPT = 600000000 -- µs: longer than most outages of Redis; readers judge 
 local ASKED = 2000000 -- µs: two turns of each process
 local AHEAD = 3600000000 -- µs: by how much TIME may have been set back since, for data that are lost to count by TIME as it was
 local GONE = 4000000 -- µs: state.GoneAfter; older than the newest entry by so much, a process was dead already
+local PAUSED = 60000000 -- µs: longer than most pauses: one that was away when the last other left may be back, with its turns lost
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -41,6 +42,8 @@ for i = 1, #all, 2 do
     server = value
   elseif field == 'watched' then
     reply[7] = value
+    local at = tonumber(string.match(value, '^%d+')) or 0
+    if at <= now then newest = math.max(newest, at - PAUSED) end -- of a process that may have left since
   else
     local at = tonumber(string.match(value, '^%d+'))
     written[field], newest = at, math.max(newest, at or 0)
@@ -69,7 +72,7 @@ else
   local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or '0'
   local before, since, asked = string.match(server, '^(%w+) (%d+)(.*)$')
   if before ~= run then
-    since, asked = string.format('%.0f', now), ''
+    since, asked = string.format('%.0f', now), asked or '' -- who did not answer on the server before is still asked
     for field, at in pairs(before and written or {}) do
       if at > newest - GONE then asked = asked .. ' ' .. field end
     end
@@ -98,7 +101,10 @@ else
       lost, data = reply[1], seen > now and seen <= now + AHEAD and ARGV[10] or reply[1]
     end
     if renew == 'stepped' then lost = reply[1] end
-    if renew == 'reopen' then lost, data = '-' .. reply[1], '-' .. reply[1] end
+    if renew == 'reopen' then
+      lost = '-' .. reply[1]
+      if tonumber(data) > 0 then data = '-' .. data end
+    end
     if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end

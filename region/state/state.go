@@ -238,13 +238,14 @@ func (s *State) Turn(ctx context.Context) {
 // Requested receives when a turn should come before TurnEvery is over.
 func (s *State) Requested() <-chan struct{} { return s.turns }
 
-// Leave removes this process's entry. It is the last step.
+// Leave takes the last turn, which shows a loss since the one before, and removes this process's entry. It is the last step.
 func (s *State) Leave() {
 	if s.o.Eval == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), turnTimeout)
 	defer cancel()
+	s.Turn(ctx)
 	for _, h := range s.hashes() {
 		if _, err := s.o.Eval(ctx, script, h.key, s.field(), "", "", "", "", "", "", 0, "", 0); err != nil {
 			s.o.Logger.Debug("this process's entry in redis stays until it expires", "key", h.key, "error", err)
@@ -376,7 +377,7 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	nowUS = s.o.TimeUS()
 	_, err = s.o.Clock.Observe(sent, nowUS)
 	if s.epoch.renew == reopen {
-		s.epoch.store.Lost, s.epoch.store.DataLost = -nowUS, -nowUS
+		s.epoch.store.Lost, s.epoch.store.DataLost = -nowUS, min(s.epoch.store.DataLost, -s.epoch.store.DataLost)
 	}
 	if s.epoch.renew != keep {
 		s.epoch.store.Epoch++

@@ -144,6 +144,16 @@ func (s *shared) join(instance string) (st *state.State, run func() (stop func()
 	}
 }
 
+// adopt has a process adopt files.
+func (s *shared) adopt(st *state.State, files ...*region.Topology) {
+	s.t.Helper()
+	for _, top := range files {
+		if err := st.Adopt(context.Background(), top); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 // file is a topology of regions a and b, and of c unless its weight is 0.
 func file(revision int64, a, c int64) *region.Topology {
 	top := &region.Topology{Revision: revision, Regions: []region.Region{{Name: "a", Weight: a}, {Name: "b", Weight: 1}, {Name: "c", Weight: c}}}
@@ -215,16 +225,10 @@ func TestRevisions(t *testing.T) {
 func TestSettle(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		one, run := s.join("one")
-		adopt := func(st *state.State, top *region.Topology) {
-			if err := st.Adopt(context.Background(), top); err != nil {
-				t.Fatal(err)
-			}
-		}
-		adopt(one, file(1, 1, 1))
-		adopt(one, file(2, 2, 1))
+		s.adopt(one, file(1, 1, 1), file(2, 2, 1))
 		old := one.Snapshot()
 		defer run()()
-		adopt(one, file(3, 3, 1))
+		s.adopt(one, file(3, 3, 1))
 		one.Settle(old)
 		time.Sleep(5 * state.TurnEvery / 2)
 		if one.Snapshot().Bounds == nil {
@@ -233,7 +237,7 @@ func TestSettle(t *testing.T) {
 		one.Settle(one.Snapshot())
 		time.Sleep(5 * state.TurnEvery / 2)
 		two, _ := s.join("two")
-		adopt(two, file(3, 3, 1))
+		s.adopt(two, file(3, 3, 1))
 		if one.Snapshot().Bounds != nil || two.Snapshot().Bounds != nil {
 			t.Errorf("settled, and still bound by %v and %v", one.Snapshot().Bounds, two.Snapshot().Bounds)
 		}
@@ -265,11 +269,7 @@ func TestAgreedOutlivesProcesses(t *testing.T) {
 	} {
 		inBubble(t, func(s *shared) {
 			one, run := s.join("one")
-			for _, top := range []*region.Topology{file(1, 1, 1), file(2, 2, 1)} {
-				if err := one.Adopt(context.Background(), top); err != nil {
-					t.Fatal(err)
-				}
-			}
+			s.adopt(one, file(1, 1, 1), file(2, 2, 1))
 			stop := run()
 			time.Sleep(5 * state.TurnEvery)
 			if of := one.Snapshot(); of.Agreed || of.Bounds == nil {
@@ -296,19 +296,13 @@ func TestAgreedOutlivesProcesses(t *testing.T) {
 func TestFloorOutlivesTheHash(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		one, run := s.join("one")
-		for _, top := range []*region.Topology{file(1, 1, 1), file(2, 1, 0)} {
-			if err := one.Adopt(context.Background(), top); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s.adopt(one, file(1, 1, 1), file(2, 1, 0))
 		before := one.Snapshot()
 		defer run()()
 		s.redis.FlushAll()
 		time.Sleep(5 * state.TurnEvery / 2)
 		two, _ := s.join("two")
-		if err := two.Adopt(context.Background(), file(2, 1, 0)); err != nil {
-			t.Fatal(err)
-		}
+		s.adopt(two, file(2, 1, 0))
 		if got := two.Snapshot(); got.Text != before.Text || got.Bounds == nil {
 			t.Errorf("after the loss %s is in force, want %s", got.Text, before.Text)
 		}
@@ -335,32 +329,23 @@ func TestOneOfTwoFilesWins(t *testing.T) {
 // store, and steps of the store's clock, are nobody's death.
 func TestSiblings(t *testing.T) {
 	inBubble(t, func(s *shared) {
-		one, runOne := s.join("one")
-		two, runTwo := s.join("two")
-		three, runThree := s.join("three")
-		for _, st := range []*state.State{one, two, three} {
-			if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		siblings := func() string {
-			time.Sleep(5 * state.TurnEvery / 2)
-			text := ""
-			for _, b := range s.tables["one"].Others() {
-				if b.Store.Alive {
-					text += fmt.Sprintf("%s %v ", b.Instance, b.Store.Sees)
-				}
-			}
-			return text
-		}
 		expect := func(when, want string) {
 			t.Helper()
-			if got := siblings(); got != want {
+			time.Sleep(5 * state.TurnEvery / 2)
+			got := ""
+			for _, b := range s.tables["one"].Others() {
+				if b.Store.Alive {
+					got += fmt.Sprintf("%s %v ", b.Instance, b.Store.Sees)
+				}
+			}
+			if got != want {
 				t.Errorf("%s: siblings are %q, want %q", when, got, want)
 			}
 		}
-		defer runOne()()
-		stopTwo, stopThree := runTwo(), runThree()
+		_, stop := s.start("one")
+		defer stop()
+		two, stopTwo := s.start("two")
+		three, stopThree := s.start("three")
 		expect("at first", "three [] two [] ")
 		two.See([]string{"a", "b"})
 		three.See([]string{"a"})
@@ -422,11 +407,8 @@ func TestStoreThatCannotBeRead(t *testing.T) {
 // nobody's sibling.
 func TestAlone(t *testing.T) {
 	inBubble(t, func(s *shared) {
-		one, run := s.join("one")
-		if err := one.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-			t.Fatal(err)
-		}
-		defer run()()
+		one, stop := s.start("one")
+		defer stop()
 		began, losses := time.Now(), 0
 		of, _ := clock.New(clock.Options{})
 		alone := state.New(state.Options{
@@ -450,22 +432,34 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// Without a Redis the state is of this process alone, and the clock that of the store in memory.
+// Without a Redis the state is of this process alone, and the clock that of the store in memory. There too a longer window begins
+// another epoch.
 func TestInMemory(t *testing.T) {
 	us := int64(1_790_000_000_000_000)
-	of, _ := clock.New(clock.Options{Now: func() time.Duration { return time.Second }})
+	now := func() time.Duration { return time.Second }
+	of, _ := clock.New(clock.Options{Now: now})
 	st := state.New(state.Options{
 		Members: members.New(quota.Process{Region: "a", Instance: "one", Boot: 1}), TimeUS: func() int64 { return us }, Clock: of,
-		Now: func() time.Duration { return time.Second }, Logger: slog.New(slog.DiscardHandler),
+		Now: now, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-		t.Fatal(err)
-	}
 	before := st.Store()
-	st.Lose(time.Now().UnixMicro())
-	st.Turn(context.Background())
-	if got := of.Reading(); got.NowUS != us || before.Epoch == 0 || st.Store() != before || st.Snapshot().Topology.Revision != 1 {
-		t.Errorf("the time is %+v, the epoch was %v and is %v, in force is %+v", got, before, st.Store(), st.Snapshot().Topology)
+	for i, step := range []struct {
+		window  time.Duration
+		renewed bool
+	}{{time.Second, false}, {time.Minute, true}, {time.Minute, false}, {time.Second, false}} {
+		if err := st.Adopt(context.Background(), bounded(step.window)); err != nil {
+			t.Fatal(err)
+		}
+		st.Lose(time.Now().UnixMicro()) // what is in memory is not lost
+		st.Turn(context.Background())
+		now := st.Store()
+		if now.Epoch == 0 || now.Lost != 0 || i > 0 && (now != before) != step.renewed || of.Reading().NowUS != us {
+			t.Errorf("%v: the epoch was %v and is %v, at %+v", step.window, before, now, of.Reading())
+		}
+		before = now
+	}
+	if got := st.Snapshot().Topology.Revision; got != 1 {
+		t.Errorf("revision %d is in force", got)
 	}
 	st.Leave()
 }

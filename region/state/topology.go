@@ -55,6 +55,13 @@ func Of(top *region.Topology) Topology {
 	return t
 }
 
+// Refusal is why a reload from one file refuses another; nil when it takes it.
+func Refusal(inForce, file *region.Topology) error {
+	before := Of(inForce)
+	_, err := before.next(Of(file), 0, 0, false)
+	return err
+}
+
 // next is what becomes of the topology in force when a process proposes its file's, at
 // the store's TIME. lostUS is that of the last loss; adopts: the file is new to the process.
 func (t *Topology) next(file Topology, nowUS, lostUS int64, adopts bool) (Topology, error) {

@@ -1,10 +1,11 @@
 package state_test
 
 import (
-	"context"
+	"math"
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota/loan"
 	"github.com/regiond/regiond/region/state"
 )
 
@@ -39,11 +40,13 @@ func TestUnwatchedStep(t *testing.T) {
 	} {
 		for _, dies := range []bool{false, true} {
 			inBubble(t, func(s *shared) {
-				s.restart(func() {
-					time.Sleep(time.Minute)
-					row.before(s)
-					time.Sleep(3 * state.TurnEvery)
-				}, dies)
+				_, stop := s.start("one")
+				time.Sleep(time.Minute)
+				row.before(s)
+				time.Sleep(3 * state.TurnEvery)
+				s.away.Store(dies) // then its entry stays
+				stop()
+				s.away.Store(false)
 				row.while(s)
 				one, stop := s.start("two")
 				time.Sleep(2*state.GoneAfter + 2*state.TurnEvery)
@@ -140,55 +143,79 @@ func TestStepsWhileBurnt(t *testing.T) {
 	}
 }
 
-// All processes of a region find a step, each by its own turn, and so may one that starts: each renews the epoch once at most. No
-// shift of the clock is kept that two of them could apply, so a turn later they have the same epoch, and keep it.
-func TestStepIsNoticedByAll(t *testing.T) {
-	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+// All processes of a region find a loss or a step, each by its own turn, and so may one that starts: each renews the epoch once at
+// most. No shift of the clock is kept that two of them could apply, so a turn later they have the same epoch, and keep it.
+func TestNoticedByAll(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		happens func(s *shared, all []*state.State) (first loan.Store) // what it makes of the epoch; zero: known two turns later
+		lost    bool
+		most    uint32 // epochs, of a number each
+	}{
+		{"a loss that two report", func(s *shared, all []*state.State) loan.Store {
+			all[0].Lose(time.Now().UnixMicro())
+			time.Sleep(200 * time.Millisecond)
+			first := all[0].Store()
+			s.away.Store(true) // or it may be written before the next line
+			all[1].Lose(time.Now().UnixMicro())
+			if all[1].Store() != (loan.Store{}) {
+				s.t.Errorf("with a loss not yet written the epoch is %v", all[1].Store())
+			}
+			s.away.Store(false)
+			return first
+		}, true, math.MaxUint32},
+		{"another server, which is behind, and its clock a little", func(s *shared, all []*state.State) loan.Store {
+			copied := s.copy(state.Key)
+			time.Sleep(3*state.TurnEvery - 30*time.Millisecond) // the last takes a turn, and the next 960 ms later
+			s.ahead.Add(-int64(40 * time.Millisecond))
+			s.restore(state.Key, copied)
+			time.Sleep(20 * time.Millisecond)
+			return all[2].Store()
+		}, true, math.MaxUint32},
+		{"a step forward", func(s *shared, _ []*state.State) (none loan.Store) {
+			s.ahead.Add(int64(time.Hour))
+			return none
+		}, true, math.MaxUint32},
+		{"a step back", func(s *shared, _ []*state.State) (none loan.Store) {
+			s.ahead.Add(-int64(time.Hour))
+			return none
+		}, false, 4},
+	} {
 		inBubble(t, func(s *shared) {
-			names := []string{"one", "two", "three"}
 			var all []*state.State
-			for _, name := range names {
+			for _, name := range []string{"one", "two", "three"} {
 				st, stop := s.start(name)
 				defer stop()
 				all = append(all, st)
-				time.Sleep(state.TurnEvery / 4)
+				time.Sleep(20 * time.Millisecond)
 			}
 			time.Sleep(time.Minute)
 			before := all[0].Store()
-			s.ahead.Add(int64(by))
+			first := row.happens(s, all)
 			late, stop := s.start("late") // it saw nothing of the clock before
 			defer stop()
 			time.Sleep(2 * state.TurnEvery)
-			first := all[0].Store()
+			if first == (loan.Store{}) {
+				first = all[0].Store()
+			}
 			time.Sleep(time.Minute)
 			for _, st := range append(all, late) {
 				if st.Store() != first {
-					t.Errorf("%v: the epoch was %+v, then %+v, and is %+v", by, before, first, st.Store())
+					t.Errorf("%s: the epoch was %+v, then %+v, and is %+v", row.name, before, first, st.Store())
 				}
 			}
-			if more := first.Epoch - before.Epoch; by < 0 && more > uint32(len(names)+1) || (first.Lost != 0) != (by > 0) {
-				t.Errorf("%v: the epoch was %+v, and is %+v", by, before, first)
+			if first.Epoch == before.Epoch || first.Epoch-before.Epoch > row.most || (first.Lost != 0) != row.lost {
+				t.Errorf("%s: the epoch was %+v, and is %+v", row.name, before, first)
 			}
 		})
 	}
-}
-
-// restart runs a process for as long as f, and ends it: as it leaves, or as it is killed.
-func (s *shared) restart(f func(), dies bool) {
-	_, stop := s.start("one")
-	f()
-	s.away.Store(dies) // then its entry stays
-	stop()
-	s.away.Store(false)
 }
 
 // start has a process run.
 func (s *shared) start(instance string) (st *state.State, stop func()) {
 	s.t.Helper()
 	st, run := s.join(instance)
-	if err := st.Adopt(context.Background(), file(1, 1, 1)); err != nil {
-		s.t.Fatal(err)
-	}
+	s.adopt(st, file(1, 1, 1))
 	if got := st.Store(); got.Lost == 0 && got.Unwatched != 0 {
 		s.t.Errorf("nothing is lost, and the epoch is %v", got)
 	}

@@ -18,12 +18,19 @@ func strictLimit(overshoot quota.Overshoot) *quota.Limit {
 	return l
 }
 
-// weighted is a topology of both regions with a bounded limit.
-func (c *counting) weigh(eu, us int64) {
-	top := withLimit(strictLimit(quota.Strict))
-	top.Regions = []region.Region{{Name: "eu-west", Weight: eu}, {Name: "us-east", Weight: us}}
-	c.top = top
-	c.manager.Configure(top)
+var unequal = []region.Region{{Name: "eu-west", Weight: 9}, {Name: "us-east", Weight: 1}}
+
+// reweigh has the region reload with unequal weights.
+func (c *counting) reweigh() {
+	_, l := c.policy()
+	c.top = withLimit(l)
+	c.top.Regions = unequal
+	c.manager.Configure(c.top)
+}
+
+// sees has the other region advertise these weights.
+func (c *counting) sees(weights []quota.Weight) {
+	c.peer.Weights, c.peer.Topology = weights, view.Hash(weights)
 }
 
 func (c *counting) share(when string, want int64) {
@@ -32,49 +39,79 @@ func (c *counting) share(when string, want int64) {
 	c.peer.ReceivedAt, c.peer.AckedAt = *c.now, *c.now
 	put(c.members, c.peer)
 	c.manager.Refresh()
-	b, _, ok := c.ceilings.Bound("standard", &c.top.Policies[0].Limits[0])
-	if !ok || b.Share != want {
-		c.Errorf("%s the share of %s is %d, want %d", when, c.self.Region, b.Share, want)
+	_, l := c.policy()
+	c.shareOf(when, l.Units, want)
+}
+
+// shareOf is the share of the limit with the units of an override.
+func (c *counting) shareOf(when string, units, want int64) {
+	c.Helper()
+	p, file := c.policy()
+	l := *file
+	l.Units = units
+	b, regions, ok := c.ceilings.Bound("standard", &l)
+	decided := c.ceilings.Ceiling(p, &l, counterOf(&l), true, 0)
+	if !ok || regions != 2 || b.Share != want || decided.Bound.Share != want {
+		c.Errorf("%s the share of %d units of %s is %d and in a decision %d, want %d", when, units, c.self.Region, b.Share, decided.Bound.Share, want)
+	}
+	bound, _ := l.Bound()
+	if keep := loan.TermsOfLimit(file).Keep() / 1000; decided.Terms.Bound.KeepMS != keep || decided.Terms.Bound.Units != bound {
+		c.Errorf("%s the bound of %d units is %+v, kept for %d ms", when, units, decided.Terms.Bound, keep)
 	}
 }
 
 // A smaller share holds at once, a larger one when all regions have had the new weights for
-// as long as what was lent and used under the old ones may count.
+// as long as what was lent and used under the old ones may count: of a calendar's limit, when the longest period is over, however far
+// the clocks of regions are apart by then. So do the shares of an override.
 func TestSharesGrowLate(t *testing.T) {
-	now := time.Second
-	eu, us := newCounting(t, &now, strictLimit(quota.Strict))
-	advertise := func(c *counting, eu, us int64) {
-		c.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: eu}, {Region: "us-east", Weight: us}}
-		c.peer.Topology = view.Hash(c.peer.Weights)
-	}
-	eu.share("at first", 300)
-	us.share("at first", 300)
-	eu.weigh(9, 1)
-	eu.share("with a larger weight", 300)
-	advertise(us, 9, 1)
-	us.share("when eu-west has a larger one", 60)
-	us.weigh(9, 1)
-	us.share("with a smaller weight", 60)
-	advertise(eu, 9, 1)
-	eu.share("when both have it", 300)
-	keep := time.Duration(loan.TermsOf(10_000_000).Keep()) * time.Microsecond
-	for until := now + keep - 200*time.Millisecond; now < until; {
+	weights := (&region.Topology{Regions: unequal}).Weights()
+	for _, row := range []struct {
+		limit *quota.Limit
+		least time.Duration
+	}{
+		{strictLimit(quota.Strict), 15 * time.Second},
+		{calendarLimit(quota.CalendarDay), 27 * time.Hour}, // a day may last 25 h in clocks that are 2 h apart
+	} {
+		now := time.Second
+		eu, us := newCounting(t, &now, row.limit)
+		eu.share("at first", 300)
+		us.share("at first", 300)
+		eu.shareOf("at first", 6000, 3000)
+		eu.shareOf("at first", 7, 4)
+		eu.shareOf("suspended", 0, 0)
+		eu.reweigh()
+		eu.share("with a larger weight", 300)
+		eu.shareOf("with a larger weight", 6000, 3000)
+		us.sees(weights)
+		us.share("when eu-west has a larger one", 60)
+		us.reweigh()
+		us.share("with a smaller weight", 60)
+		eu.sees(weights)
+		eu.share("when both have it", 300)
+		eu.shareOf("when both have it", 6000, 3000)
+		keep := time.Duration(loan.TermsOfLimit(row.limit).Keep()) * time.Microsecond
+		if held := eu.ceilings.Held(); held != keep || keep < row.least {
+			t.Errorf("the smaller share holds for %v, want %v, which is at least %v", held, keep, row.least)
+		}
+		now += keep - time.Second
 		eu.share("until what was lent and used before is over", 300)
+		eu.shareOf("until that is over", 100, 50)
+		now += time.Second
+		eu.share("when it is over", 540)
+		us.share("when it is over", 60)
+		eu.shareOf("when it is over", 6000, 5400)
 	}
-	now += 200 * time.Millisecond
-	eu.share("when it is over", 540)
-	us.share("when it is over", 60)
 }
 
 // A process that was paused while all regions took the new weights counts from when it sees that.
 func TestSharesGrowLateAfterAPause(t *testing.T) {
 	now := time.Second
-	eu, _ := newCounting(t, &now, strictLimit(quota.Strict))
-	eu.weigh(9, 1)
+	limit := strictLimit(quota.Strict)
+	eu, _ := newCounting(t, &now, limit)
+	eu.reweigh()
 	eu.share("with a larger weight", 300)
-	now += 2 * time.Duration(loan.TermsOf(10_000_000).Keep()) * time.Microsecond
-	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
-	eu.peer.Topology = view.Hash(eu.peer.Weights)
+	now += 2 * time.Duration(loan.TermsOfLimit(limit).Keep()) * time.Microsecond
+	eu.sees((&region.Topology{Regions: unequal}).Weights())
 	eu.share("when both have it, since nobody knows when", 300)
 }
 
@@ -104,45 +141,6 @@ func TestCeilingOfABoundedLimit(t *testing.T) {
 	}
 }
 
-// TestShareUnderAnOverride: the share of a limit with other units is that of these, keeps to smaller shares for as long as any, and
-// a loss burns it as long.
-func TestShareUnderAnOverride(t *testing.T) {
-	now := time.Second
-	eu, _ := newCounting(t, &now, strictLimit(quota.Strict))
-	share := func(when string, units, want int64) {
-		t.Helper()
-		l := *strictLimit(quota.Strict)
-		l.Units = units
-		b, regions, ok := eu.ceilings.Bound("standard", &l)
-		p := &eu.top.Policies[0]
-		c := eu.ceilings.Ceiling(p, &l, counterOf(&l), true, 0)
-		if !ok || regions != 2 || b.Share != want || c.Bound.Share != want || c.Terms.Bound.Units != units {
-			t.Errorf("%s, the share of %d units is %d and in a decision %d, want %d", when, units, b.Share, c.Bound.Share, want)
-		}
-		if keep := loan.TermsOf(10_000_000).Keep() / 1000; c.Terms.Bound.KeepMS != keep {
-			t.Errorf("%s, it is kept for %d ms, want %d", when, c.Terms.Bound.KeepMS, keep)
-		}
-	}
-	eu.share("at first", 300)
-	share("at first", 6000, 3000)
-	share("at first", 7, 4)
-	share("suspended", 0, 0)
-	eu.weigh(9, 1)
-	eu.share("with a larger weight", 300)
-	share("with a larger weight", 6000, 3000)
-	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
-	eu.peer.Topology = view.Hash(eu.peer.Weights)
-	eu.share("when both have it", 300)
-	share("when both have it", 6000, 3000)
-	for until := now + time.Duration(loan.TermsOf(10_000_000).Keep())*time.Microsecond - 200*time.Millisecond; now < until; {
-		eu.share("until that is over", 300)
-		share("until that is over", 100, 50)
-	}
-	now += 200 * time.Millisecond
-	eu.share("when it is over", 540)
-	share("when it is over", 6000, 5400)
-}
-
 // TestUsageUnderAnOverride: what a region used under the units of an override is published and counted, beyond the file's bound too.
 func TestUsageUnderAnOverride(t *testing.T) {
 	now := time.Second
@@ -170,37 +168,13 @@ func calendarLimit(unit quota.CalendarUnit) *quota.Limit {
 	return l
 }
 
-// A share of a calendar's limit grows when the longest period is over in which what was used before may count, however far the clocks
-// of regions are apart by then.
-func TestCalendarSharesGrowLate(t *testing.T) {
-	now := time.Second
-	limit := calendarLimit(quota.CalendarDay)
-	eu, _ := newCounting(t, &now, limit)
-	top := withLimit(limit)
-	top.Regions = []region.Region{{Name: "eu-west", Weight: 9}, {Name: "us-east", Weight: 1}}
-	eu.top = top
-	eu.share("at first", 300)
-	eu.manager.Configure(top)
-	eu.share("with a larger weight", 300)
-	eu.peer.Weights = []quota.Weight{{Region: "eu-west", Weight: 9}, {Region: "us-east", Weight: 1}}
-	eu.peer.Topology = view.Hash(eu.peer.Weights)
-	eu.share("when both have it", 300)
-	if keep := eu.ceilings.Held(); keep < 27*time.Hour {
-		t.Errorf("the smaller share holds for %v, and a day may last 25 h in clocks that are 2 h apart", keep)
-	}
-	now += eu.ceilings.Held() - time.Second
-	eu.share("until the day is over", 300)
-	now += time.Second
-	eu.share("when it is over", 540)
-}
-
 // A restart does not begin the wait for a larger share anew: where all regions had agreed before it, the process goes on with what
 // is left. Otherwise a quota by the month would keep to the smallest shares for as long as it is deployed once in a month.
 func TestCalendarSharesGrowOverRestarts(t *testing.T) {
 	now, limit, key := time.Minute, calendarLimit(quota.CalendarMonth), wire.NewKey(nil, "test")
 	top := withLimit(limit)
-	top.Regions = []region.Region{{Name: "eu-west", Weight: 9}, {Name: "us-east", Weight: 1}}
-	before := region.FloorOf([]quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}})
+	top.Regions = unequal
+	before := region.FloorOf(two)
 	stored := &fixedState{}
 	stored.of.Topology.Weights, stored.of.Topology.Floor, stored.of.Bounds, stored.of.Read = top.Weights(), before, before, true
 	stored.of.Text = "not agreed"
@@ -266,6 +240,7 @@ func TestCalendarBurnsItsPeriod(t *testing.T) {
 		{"a step of the clock", loan.Store{Epoch: 7, Lost: ends.Add(-time.Hour).UnixMicro()}, 0, 0, time.UnixMicro(0)},
 		{"a loss", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Hour).UnixMicro(), Unwatched: 1e13}, 0, november, ends},
 		{"a loss at the end", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, 0, november, ends},
+		{"an operator has reopened the region", loan.Store{Epoch: 7, DataLost: -ends.Add(-time.Hour).UnixMicro()}, 0, -november, time.UnixMicro(0)},
 		{"a loss while reservations are open", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, time.Minute, november + 1, ends.AddDate(0, 1, 0)},
 	} {
 		l := calendarLimit(quota.CalendarMonth)

@@ -86,25 +86,26 @@ func (c *Ceilings) heldShare(h *hold, units int64, now, keep time.Duration) int6
 	return h.floor.Share(c.o.Self.Region, units)
 }
 
-// terms are those of a limit of a policy, with the longest window and reservations under which anything may matter still.
-func (c *Ceilings) terms(policy string, l *quota.Limit) loan.Terms {
+// terms are those of a limit, by policy.limit, with the longest window and reservations under which anything may matter still.
+func (c *Ceilings) terms(name string, l *quota.Limit) loan.Terms {
 	terms := loan.TermsOfLimit(l)
 	if c.o.Window != nil {
-		window, maxTTL := c.o.Window(c.limits.Load().nameOf(policy, l))
+		window, maxTTL := c.o.Window(name)
 		terms = loan.TermsOf(max(terms.Window, window)).Holding(max(terms.MaxTTL, maxTTL))
 	}
 	return terms
 }
 
-// keep is how long what was lent and used under a limit of a policy may matter, under other shares or by data that are lost.
-func (c *Ceilings) keep(policy string, l *quota.Limit) time.Duration {
-	return time.Duration(c.terms(policy, l).Keep()) * time.Microsecond
+// keep is how long what was lent and used under a limit may matter, under other shares or by data that are lost.
+func (c *Ceilings) keep(name string, l *quota.Limit) time.Duration {
+	return time.Duration(c.terms(name, l).Keep()) * time.Microsecond
 }
 
 // keepAny is the longest keep of a limit with a bound; 0: there is none.
 func (c *Ceilings) keepAny() (longest time.Duration) {
-	for _, b := range c.limits.Load().bounded {
-		longest = max(longest, c.keep(b.policy, b.limit))
+	x := c.limits.Load()
+	for _, name := range x.bounded {
+		longest = max(longest, c.keep(name, x.limits[name]))
 	}
 	return longest
 }
@@ -235,7 +236,8 @@ func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Du
 	if !ok {
 		return b, false
 	}
-	keep := c.keep(policy, l)
+	name := c.limits.Load().nameOf(policy, l)
+	keep := c.keep(name, l)
 	b.Share = min(s.Share(units), c.heldShare(&s.hold, units, now, keep), c.heldShare(&s.inherited, units, now, keep))
 	if c.o.Store == nil {
 		return b, true
@@ -244,8 +246,10 @@ func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Du
 	b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting
 	switch {
 	case l.Calendar != nil && of.DataLost > 0:
-		last := c.terms(policy, l).Burns(l.Calendar, of.DataLost)
+		last := c.terms(name, l).Burns(l.Calendar, of.DataLost)
 		b.BurntThrough, b.BurntUntilUS = last.Number, last.End
+	case l.Calendar != nil && of.DataLost < 0:
+		b.BurntThrough = -c.terms(name, l).Burns(l.Calendar, -of.DataLost).Number
 	case l.Calendar == nil && of.Lost > 0:
 		b.BurntUntilUS = of.Lost + of.Unwatched + keep.Microseconds()
 	}
@@ -328,7 +332,7 @@ func (c *Ceilings) Ceiling(p *quota.Policy, l *quota.Limit, key *quota.CounterKe
 	answer.Units, answer.Closed = v.units(l, p.OnPartition, all, lost)
 	answer.Local = answer.Units
 	answer.Bound, answer.Bounded = c.bound(s, p.Name, l, now)
-	answer.Lenders = v.Members.Len() > 1 && l.Calendar == nil
+	answer.Lenders = v.Members.Len() > 1
 	if lost > 0 || answer.Bounded {
 		answer.Local, _ = v.Ceiling(l.Units, p.OnPartition, all, 0)
 	}
@@ -358,13 +362,10 @@ func (c *Ceilings) held(s *snapshot, key *quota.CounterKey, now time.Duration) [
 // explainBound adds the terms of a bound, as far as they are not the store's.
 func (c *Ceilings) explainBound(policy string, l *quota.Limit, of *quota.Ceiling) {
 	units, _ := l.Bound()
-	keep := c.keep(policy, l)
+	keep := c.keep(c.limits.Load().nameOf(policy, l), l)
 	b := &quota.BoundTerms{Units: units, Share: of.Bound.Share, KeepMS: keep.Milliseconds()}
 	of.Terms.Part, of.Terms.Bound = of.Bound.Share, b
 	of.Terms.Formula = fmt.Sprintf("max(0, share %d − lent + borrowed − recalled)", b.Share)
-	if l.Calendar != nil {
-		of.Terms.Formula = fmt.Sprintf("share %d", b.Share)
-	}
 	if l.MaxOvershoot != quota.Strict && !of.Closed {
 		b.Estimate = of.Units
 		of.Terms.Formula = fmt.Sprintf("min(%d by the estimate of what others used, %s)", of.Units, of.Terms.Formula)

@@ -124,35 +124,3 @@ func TestUnreadableTopologyExcludesThePeerAlone(t *testing.T) {
 		}
 	}
 }
-
-// However often weights are edited while a region is away, each region keeps the smallest
-// share that it had, and its own again once all agree.
-func TestManyEditsInOneOutageLeaveTheSmallestShare(t *testing.T) {
-	weights := func(own int64) []quota.Weight {
-		return []quota.Weight{{Region: "a", Weight: own}, {Region: "b", Weight: 100}, {Region: "c", Weight: 100}}
-	}
-	v := view.NewViewer("a", epoch, topologyOf(weights(100)))
-	now := epoch
-	share := func(own int64, alive ...string) int64 {
-		now += 50 * time.Millisecond
-		in := view.Input{Now: now}
-		for _, name := range alive {
-			p := withTopology(peerOf(name), view.Hash(weights(own)), weights(own))
-			p.AckedAt, p.ReceivedAt = now, now
-			in.Processes = append(in.Processes, p)
-		}
-		got, _ := v.Observe(in)
-		return got.Share(600)
-	}
-	for edit := range int64(40) {
-		own := 100 + (edit-20)*(edit-20) // least in the middle: a third of the limit, less than a unit of rounding
-		v.Configure(topologyOf(weights(own)))
-		if got := share(own, "b"); got < 199 || got > 200 {
-			t.Fatalf("after edit %d our share of 600 is %d, want a third", edit, got)
-		}
-	}
-	share(461, "b", "c")
-	if got, want := share(461, "b", "c"), int64(419); got != want {
-		t.Errorf("once all agree our share is %d, want %d", got, want)
-	}
-}

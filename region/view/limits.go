@@ -13,15 +13,9 @@ type limitIndex struct {
 	topology Topology
 	names    map[*quota.Limit]string // of global limits, "<policy>.<limit>"
 	limits   map[string]*quota.Limit // by that name
-	bounded  []boundedLimit
+	bounded  []string                // the names of those with a bound
 	lowered  map[string]lowered
 	times    int64 // how many times its units an override may give a limit
-}
-
-// boundedLimit is a limit with a bound, and its policy.
-type boundedLimit struct {
-	policy string
-	limit  *quota.Limit
 }
 
 // lowered is a limit as it was before a reload lowered it. What peers had used under it counts on
@@ -46,7 +40,7 @@ func newLimitIndex(top *region.Topology) *limitIndex {
 			x.topology.Units = append(x.topology.Units, l.Units)
 			if units, ok := l.Bound(); ok {
 				x.topology.Units = append(x.topology.Units, units)
-				x.bounded = append(x.bounded, boundedLimit{p.Name, l})
+				x.bounded = append(x.bounded, name)
 			}
 		}
 	}

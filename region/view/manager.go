@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/regiond/regiond/internal/base/signal"
@@ -56,9 +56,10 @@ type Manager struct {
 	self      quota.Process
 	now       func() time.Duration
 	requests  chan struct{} // capacity 1
-	processes recentMax
+	processes atomic.Int64  // the result of counts
 
 	viewer  *Viewer     // Run's own, like all below
+	counts  recentMax   // of processes of our region
 	inForce *limitIndex // that the viewer has
 	bounds  string      // the state.Topology whose bounds the viewer has
 	// inherits: the bounds are of before this process, and all regions had agreed by then. So they need not agree again, and
@@ -83,7 +84,7 @@ func (m *Manager) Configure(top *region.Topology) {
 
 // Processes is the number of processes that a limit is divided among while the store
 // is unavailable.
-func (m *Manager) Processes() int64 { return max(m.o.Processes, m.processes.max()) }
+func (m *Manager) Processes() int64 { return max(1, m.o.Processes, m.processes.Load()) }
 
 // Run refreshes the view every RefreshEvery, and at once when something changes, until
 // ctx ends.
@@ -127,7 +128,7 @@ func (m *Manager) Refresh() {
 		}
 		m.o.Ceilings.inherit(m.inherits, stored, in.Now)
 	}
-	m.processes.add(in.Now, m.count(in))
+	m.processes.Store(m.counts.with(in.Now, m.count(in)))
 	m.setView(m.viewer.Observe(in))
 	m.o.Members.SetViews(in.Processes)
 	if stored != nil {
@@ -202,27 +203,18 @@ func (m *Manager) report(e Event) {
 const rememberFor = 10 * time.Minute
 
 // recentMax is the largest count of two periods of rememberFor: this one and the one before.
-// Safe for concurrent use.
 type recentMax struct {
-	mu           sync.Mutex
 	began        time.Duration // of this period
 	before, most int64
 }
 
-func (r *recentMax) add(now time.Duration, count int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// with adds a count, and returns the largest.
+func (r *recentMax) with(now time.Duration, count int64) int64 {
 	if now-r.began > rememberFor {
 		r.began, r.before, r.most = now, r.most, 0
 	}
 	r.most = max(r.most, count)
-}
-
-// max is 1 before the first add: this process.
-func (r *recentMax) max() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(1, r.before, r.most)
+	return max(r.before, r.most)
 }
 
 const (

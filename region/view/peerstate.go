@@ -10,18 +10,6 @@ import (
 	meshsync "github.com/regiond/regiond/sync"
 )
 
-// reasonOf is why we do not see all regions when one is in this state.
-func reasonOf(s members.State) quota.Reason {
-	switch s {
-	case members.StateFresh, members.StateSelf:
-		return quota.ReasonNone
-	case members.StateOneWay:
-		return quota.ReasonOneWay
-	default:
-		return quota.ReasonPeerSilent
-	}
-}
-
 // How an excluded region comes back.
 const (
 	// FirstWait is how long it must have been good: the time of members.GoodHeartbeats.
@@ -98,7 +86,10 @@ func (s *peerState) exclude(now time.Duration, state members.State) {
 		s.leave(now, state == members.StateLeft)
 	}
 	if s.overrides(now, state, was) {
-		s.cause, s.causeAt = reasonOf(state), now
+		s.cause, s.causeAt = quota.ReasonPeerSilent, now
+		if state == members.StateOneWay {
+			s.cause = quota.ReasonOneWay
+		}
 	}
 	s.become(now, state)
 }
@@ -196,11 +187,21 @@ func alive(now time.Duration, known map[string][]*members.Member) map[string][]*
 	return live
 }
 
-// evaluate evaluates a region by its live processes; there is at least one.
-func evaluate(now time.Duration, live []*members.Member) members.Health {
+// evaluate evaluates the region by its live processes, a healthy one without its newcomers. One that is to be counted
+// on again must have sent all that it knows.
+func (s *peerState) evaluate(now time.Duration, live, known []*members.Member) members.Health {
+	if len(live) == 0 {
+		return evaluateAbsent(now, known, s.state)
+	}
+	if s.in {
+		live = without(live, func(p *members.Member) bool { return newcomer(now, p) })
+	}
 	h := members.Judge(now, live[0])
 	for _, p := range live[1:] {
 		h = h.With(members.Judge(now, p))
+	}
+	if !s.in && !h.Complete {
+		h.State = max(h.State, members.StateJoining)
 	}
 	return h
 }

@@ -162,3 +162,19 @@ func TestAProcessThatReturnsIsNoNewcomer(t *testing.T) {
 		})
 	}
 }
+
+// A process that has not read its own region's store joins for as long, and says what it waits for.
+func TestJoiningWithoutTheStore(t *testing.T) {
+	v, seen := view.NewViewer("eu-west", 0, topologyOf(two)), history{}
+	var got *view.View
+	for now := epoch; now < epoch+10*time.Second; now += 100 * time.Millisecond {
+		got, _ = seen.observe(v, view.Input{Now: now, Unread: true, Processes: []members.Member{healthy("us-east", "1", now, "eu-west", "us-east")}})
+	}
+	if mode, reason := got.Mode(quota.FailShare); mode != quota.ModeJoining || reason != quota.ReasonJoining {
+		t.Errorf("it is %v because of %q", mode, reason)
+	}
+	const want = "starting; waiting for this region's Redis"
+	if e := got.Explain(100, quota.FailShare, []int64{0, 12}, nil, 0); len(e.Peers) != 1 || e.Peers[0].Counted || e.Peers[0].Reason != want {
+		t.Errorf("of the other region it says %+v, want %q", e.Peers, want)
+	}
+}

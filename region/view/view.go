@@ -108,7 +108,7 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates, held []int64, l
 			continue
 		}
 		term := quota.PeerTerm{
-			Region: p.Region, Weight: p.Weight, Part: t.Shares[k], Counted: p.InUse,
+			Region: p.Region, Weight: p.Weight, Part: t.Shares[k], Counted: in,
 			State: p.State.String(), Reason: p.Text, AgeMS: p.HeardMS,
 		}
 		term.Estimate, term.Held = part(k)
@@ -120,7 +120,11 @@ func (v *View) Explain(units int64, f quota.FailMode, estimates, held []int64, l
 		case !pooled:
 			above = append(above, fmt.Sprintf(" − above its share %s max(0, %d − %d)", p.Region, t.estimate(k), t.Shares[k]))
 		case idle:
-			used = append(used, fmt.Sprintf(" − used %s 0 (silent, counted as idle)", p.Region))
+			why := p.State.String()
+			if v.reason == quota.ReasonProcessPaused { // the states are those of before
+				why = v.reason.String()
+			}
+			used = append(used, fmt.Sprintf(" − used %s 0 (%s, counted as idle)", p.Region, why))
 		default:
 			used = append(used, taken(p.Region, k))
 		}
@@ -400,7 +404,7 @@ func (v *View) summary() string {
 	case quota.ReasonProcessPaused:
 		return fmt.Sprintf("this process was paused; waiting for new messages from %s", about)
 	case quota.ReasonJoining:
-		return fmt.Sprintf("starting; waiting for %s", about)
+		return "starting; waiting for " + cmp.Or(about, "this region's Redis")
 	case quota.ReasonOneWay:
 		return fmt.Sprintf("our messages do not reach %s, or not for long enough yet; counting on %s", about, group)
 	case quota.ReasonViewsDiffer:

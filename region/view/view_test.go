@@ -2,7 +2,6 @@ package view_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/region/view"
+	"github.com/regiond/regiond/test/golden"
 )
 
 var three = []quota.Weight{{Region: "eu-west", Weight: 1}, {Region: "us-east", Weight: 1}, {Region: "ap-south", Weight: 1}}
@@ -64,16 +64,16 @@ func TestAStaleViewIsThatOfAPausedProcess(t *testing.T) {
 // The texts are read by people; testdata/explain.golden shows them all.
 func TestExplain(t *testing.T) {
 	var got strings.Builder
-	show := func(when string, n *node, fails ...quota.FailMode) {
+	show := func(when string, v *view.View, fails ...quota.FailMode) {
 		for _, f := range fails {
-			e := n.view.Explain(100, f, []int64{50, 12, 40}, nil, 2)
-			mode, reason := n.view.Mode(f)
+			e := v.Explain(100, f, []int64{50, 12, 40}, nil, 2)
+			mode, reason := v.Mode(f)
 			fmt.Fprintf(&got, "%s, %v\n  %v %v\n  %s\n", when, f, mode, reason, e.Formula)
 			for _, p := range e.Peers {
 				fmt.Fprintf(&got, "  %s weight %d share %d used %d counted %v %s %s\n",
 					p.Region, p.Weight, p.Part, p.Estimate, p.Counted, p.State, p.Reason)
 			}
-			if ceiling, _ := n.view.Ceiling(100, f, []int64{50, 12, 40}, 2); !strings.HasSuffix(e.Formula, fmt.Sprintf("= %d", ceiling)) {
+			if ceiling, _ := v.Ceiling(100, f, []int64{50, 12, 40}, 2); !strings.HasSuffix(e.Formula, fmt.Sprintf("= %d", ceiling)) {
 				t.Errorf("%s, %v: the ceiling is %d, explained by %q", when, f, ceiling, e.Formula)
 			}
 		}
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 	all := []quota.FailMode{quota.FailShare, quota.FailOpen, quota.FailClosed}
 	w := threeRegions(t)
 	eu := w.find("eu-west")
-	show("all connected", eu, quota.FailShare)
+	show("all connected", eu.view, quota.FailShare)
 	held := eu.view.Explain(100, quota.FailShare, []int64{50, 12, 40, 7}, []int64{9, 5, 40, 3}, 2, "former")
 	fmt.Fprintf(&got, "reservations hold units\n  %s\n", held.Formula)
 	for _, p := range held.Peers {
@@ -90,25 +90,31 @@ func TestExplain(t *testing.T) {
 	w.cut["ap-south>eu-west"], w.cut["eu-west>ap-south"] = true, true
 	w.cut["ap-south>us-east"], w.cut["us-east>ap-south"] = true, true
 	w.run(8 * time.Second)
-	show("ap-south is cut off", eu, all...)
+	show("ap-south is cut off", eu.view, all...)
 	w.cut["eu-west>us-east"] = true
 	w.run(12 * time.Second)
-	show("us-east does not receive from us", eu, quota.FailOpen)
+	show("us-east does not receive from us", eu.view, quota.FailOpen)
 	clear(w.cut)
 	w.run(13 * time.Second)
-	show("healing", eu, quota.FailShare)
+	show("healing", eu.view, quota.FailShare)
 	w.run(60 * time.Second)
 	w.cut["us-east>ap-south"] = true
 	w.run(65 * time.Second)
-	show("the others differ", eu, quota.FailShare)
+	show("the others differ", eu.view, quota.FailShare)
 	eu.paused = w.now + 10*time.Second
 	w.run(75100 * time.Millisecond)
-	show("process paused", eu, all...)
+	show("process paused", eu.view, all...)
 	w.stop(eu, false)
 	late := w.start("eu-west")
-	show("starting", late, all...)
+	show("starting", late.view, all...)
+	w.cut["us-east>ap-south"] = false
+	w.run(100 * time.Second)
+	show("a view that is not renewed", late.view.At(w.now+view.PausedAfter+time.Millisecond), quota.FailOpen)
+	w.find("ap-south").Full = true
+	w.run(102 * time.Second)
+	show("ap-south is behind", late.view, quota.FailOpen)
 
-	golden(t, "testdata/explain.golden", got.String())
+	golden.Compare(t, "explain.golden", got.String())
 }
 
 // Events and rows of a region's life, as a log and a status page would show them.
@@ -144,43 +150,16 @@ func TestEventsAndRows(t *testing.T) {
 	for _, e := range eu.events {
 		fmt.Fprintf(&got, "%6.2fs %v %s %q → %q %q: %s\n", (e.at - epoch).Seconds(), e.Kind, e.Region, e.From, e.To, e.Reason.String(), e.Text)
 	}
-	golden(t, "testdata/events.golden", got.String())
-}
-
-// A new region whose NATS server is not connected to ours is alive by gossip, and none of its messages arrives: its text
-// says what to check.
-func TestNothingArrives(t *testing.T) {
-	for state, want := range map[members.Word]string{
-		members.Alive: "no message of process 1 has arrived on the bus (gossip: alive): check that the NATS servers",
-		members.Dead:  "its processes are silent, and gossip reports them dead",
-	} {
+	// A new region whose NATS server is not connected to ours.
+	for _, word := range []members.Word{members.Alive, members.Dead} {
 		w := newWorld(two)
-		w.cut["us-east>eu-west"] = true
-		w.gossip["us-east"] = state
+		w.cut["us-east>eu-west"], w.gossip["us-east"] = true, word
 		eu := w.start("eu-west")
 		w.start("us-east")
 		w.run(5 * time.Second)
-		if got := eu.view.Peers[1].Text; !strings.HasPrefix(got, want) {
-			t.Errorf("gossip %s: %q, want %q", state, got, want)
-		}
+		fmt.Fprintf(&got, "nothing arrives, and gossip has it as %s: %s\n", word, eu.view.Peers[1].Text)
 	}
-}
-
-// golden compares with a file; REGIOND_GOLDEN=write makes it anew.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if os.Getenv("REGIOND_GOLDEN") == "write" {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got\n%s", file, got)
-	}
+	golden.Compare(t, "events.golden", got.String())
 }
 
 // Of several runs of an instance the newest counts, however lively the others are; but one that
@@ -215,21 +194,5 @@ func TestOneRunOfAnInstanceCounts(t *testing.T) {
 				t.Errorf("%s: M is %v, want all three", name, membersOf(got))
 			}
 		}
-	}
-}
-
-func TestSet(t *testing.T) {
-	var s view.Set
-	want := map[int]bool{}
-	for _, i := range []int{0, 1, 63, 64, 99, 127, 64} {
-		s, want[i] = s.With(i), true
-	}
-	for i := range 128 {
-		if s.Has(i) != want[i] {
-			t.Errorf("Has(%d) = %v", i, s.Has(i))
-		}
-	}
-	if s.Len() != len(want) {
-		t.Errorf("Len() = %d, want %d", s.Len(), len(want))
 	}
 }

@@ -122,7 +122,7 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	}
 	remember(now, live)
 	for name, s := range v.peers {
-		s.step(now, v.evaluate(now, s, live[name], known[name]))
+		s.step(now, s.evaluate(now, live[name], known[name]))
 	}
 	view := v.build(in, live, known)
 	if drifts := v.configs.drift(); drifts != drifted {
@@ -131,22 +131,6 @@ func (v *Viewer) Observe(in Input) (*View, []Event) {
 	events = append(events, changes(v.view, view)...)
 	v.view, v.last = view, now
 	return view, events
-}
-
-// evaluate evaluates a region, a healthy one without its newcomers. One that is to be counted
-// on again must have sent all that it knows.
-func (v *Viewer) evaluate(now time.Duration, s *peerState, live, known []*members.Member) members.Health {
-	if len(live) == 0 {
-		return evaluateAbsent(now, known, s.state)
-	}
-	if s.in {
-		live = without(live, func(p *members.Member) bool { return newcomer(now, p) })
-	}
-	h := evaluate(now, live)
-	if !s.in && !h.Complete {
-		h.State = max(h.State, members.StateJoining)
-	}
-	return h
 }
 
 func (v *Viewer) build(in Input, live, known map[string][]*members.Member) *View {
@@ -288,5 +272,8 @@ func (v *Viewer) decideReason(view *View, differing []string) {
 			view.reason, view.About = r, about[r]
 			return
 		}
+	}
+	if view.Joining { // our own store was not read yet
+		view.reason = quota.ReasonJoining
 	}
 }

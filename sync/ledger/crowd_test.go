@@ -31,7 +31,7 @@ func crowd(tb tester, n int, clock *fakeClock, peers ...string) *ledger.Ledger {
 				for i := range size {
 					g.IDs[i], g.Generations[i], g.Units[i] = hash(first+i), startUS-int64(i), int64(i%600)+1
 				}
-				if err := l.Fold(peer, startUS, clock.now(), []wire.Group{g}); err != nil {
+				if err := l.Fold(peer, startUS, clock.now(), []wire.Group{g}, false); err != nil {
 					tb.Fatal(err)
 				}
 			}

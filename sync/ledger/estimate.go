@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,23 +27,44 @@ import (
 // is true of a store that holds known, the newest of our counters for windowUS
 // of which something counts; of one that does not, everything is lost.
 func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
+	return l.estimates(id, most, at, out, func(c *counter, k *limitKey) (units int64, shown bool) {
+		units = c.countedIn(windowUS, k, at.Microseconds())
+		return units, units > 0 && k.windowUS == windowUS
+	}, false)
+}
+
+// PeriodEstimates is Estimates for a limit with a calendar: all that each region has used in the period of a number, by its own
+// calendar and clock, and nothing of any other. That does not fade, so at matters to open reservations alone. known may be of any
+// period: one that is gone shows that the store lost the key.
+func (l *Ledger) PeriodEstimates(id uint64, number, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
+	return l.estimates(id, most, at, out, func(c *counter, _ *limitKey) (units int64, shown bool) {
+		if c.bucket == number {
+			units = c.units
+		}
+		return units, c.units > 0
+	}, true)
+}
+
+// estimates adds up what counts of each counter; of our own, known is the newest of those that are shown.
+func (l *Ledger) estimates(
+	id uint64, most int64, at time.Duration, out []int64, counts func(*counter, *limitKey) (units int64, shown bool), periods bool,
+) (lost int64, known quota.Counter) {
 	clear(out)
-	atUS := at.Microseconds()
 	sh := l.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	held := false
-	for p := sh.first[id]; p != 0; {
+	for p := sh.first[id]; p != 0; p = sh.at(p).next {
 		s := sh.at(p)
-		p = s.next
 		held = held || s.gauges != nil
-		if s.limit.periods {
+		if s.limit.periods != periods {
 			continue
 		}
 		for i := range s.peers {
 			c := &s.peers[i]
 			if r := c.region(); r < len(out) {
-				out[r] = min(most, out[r]+c.countedIn(windowUS, &s.limit.limitKey, atUS))
+				units, _ := counts(&c.counter, &s.limit.limitKey)
+				out[r] = min(most, out[r]+units)
 			}
 		}
 		if s.own == nil {
@@ -53,32 +73,23 @@ func (l *Ledger) Estimates(id uint64, windowUS, most int64, at time.Duration, ou
 		generation := l.held(s.own)
 		for i := range s.own.counters {
 			c := &s.own.counters[i]
-			units := c.countedIn(windowUS, &s.limit.limitKey, atUS)
+			units, shown := counts(&c.counter, &s.limit.limitKey)
 			if len(out) > 0 {
 				out[0] += units
 			}
 			if !quota.SameKey(c.generation, generation) || l.isLocal(s.own, c) {
 				lost += units
-			} else if units > 0 && s.limit.windowUS == windowUS {
-				if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); counter.Compare(known) > 0 {
-					known = counter
-				}
+			} else if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); shown && counter.Compare(known) > 0 {
+				known = counter
 			}
 		}
 	}
-	if held {
-		sh.addHeld(id, most, atUS, out)
-	}
-	return lost, known
-}
-
-// addHeld adds what open holds have to the estimates of regions, of a peer up to most.
-func (sh *shard) addHeld(id uint64, most, atUS int64, out []int64) {
-	for r := range out {
-		if out[r] += sh.heldBy(id, r, atUS); r > 0 {
+	for r := 0; held && r < len(out); r++ {
+		if out[r] += sh.heldBy(id, r, at.Microseconds()); r > 0 { // of a peer up to most with what it has used
 			out[r] = min(most, out[r])
 		}
 	}
+	return lost, known
 }
 
 // Period is the number of the period in which our store counts a partition under a limit with a calendar at its TIME storeUS, as far
@@ -102,51 +113,6 @@ func (l *Ledger) Period(id uint64, storeUS int64, now, next quota.Period) int64 
 	}
 	p, older := p.At(storeUS, now, next)
 	return p.Count(older).Number
-}
-
-// PeriodEstimates is Estimates for a limit with a calendar: all that each region has used in the period of a number, by its own
-// calendar and clock, and nothing of any other. That does not fade, so at matters to open reservations alone.
-func (l *Ledger) PeriodEstimates(id uint64, number, most int64, at time.Duration, out []int64) (lost int64, known quota.Counter) {
-	clear(out)
-	sh := l.shard(id)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	held := false
-	for p := sh.first[id]; p != 0; p = sh.at(p).next {
-		s := sh.at(p)
-		held = held || s.gauges != nil
-		if !s.limit.periods {
-			continue
-		}
-		for i := range s.peers {
-			c := &s.peers[i]
-			if r := c.region(); r < len(out) && c.bucket == number {
-				out[r] = min(most, out[r]+c.units)
-			}
-		}
-		if s.own == nil {
-			continue
-		}
-		generation := l.held(s.own)
-		for i := range s.own.counters {
-			c := &s.own.counters[i]
-			counts := c.bucket == number
-			if counts && len(out) > 0 {
-				out[0] += c.units
-			}
-			if !quota.SameKey(c.generation, generation) || l.isLocal(s.own, c) {
-				if counts {
-					lost += c.units
-				}
-			} else if counter := (quota.Counter{Bucket: c.bucket, Generation: c.generation, Units: c.units}); c.units > 0 && counter.Compare(known) > 0 {
-				known = counter // of whatever period: one that is gone shows that the store lost the key
-			}
-		}
-	}
-	if held {
-		sh.addHeld(id, most, at.Microseconds(), out)
-	}
-	return lost, known
 }
 
 // Usage is the estimated usage of one limit by all regions, over all of its
@@ -178,7 +144,7 @@ func (l *Ledger) UsageStats() []Usage {
 			}
 		}
 	}
-	usage := make([]Usage, 0, len(all))
+	var usage []Usage
 	for _, limit := range slices.Sorted(maps.Keys(all)) {
 		usage = append(usage, *all[limit])
 	}
@@ -193,33 +159,27 @@ type limitUsage struct {
 	units      []int64 // by region's index
 }
 
-func (u *limitUsage) add(region int, units int64) {
-	for len(u.units) <= region {
-		u.units = append(u.units, 0)
-	}
-	u.units[region] += units
-}
-
 // count adds a series, of a peer no more than most. The shard is locked.
 func (ls limitStats) count(s *series, most, nowUS int64) {
-	u := ls[s.limit.name]
-	if u == nil {
-		u = &limitUsage{}
-		ls[strings.Clone(s.limit.name)] = u
-	}
-	u.partitions++
 	var used [MaxRegions]int64
+	regions := 1 // up to the last that uses it
 	for i := range s.peers {
 		c := &s.peers[i]
 		r := c.region()
-		units := min(most-used[r], c.counted(&s.limit.limitKey, nowUS))
-		used[r] += units
-		u.add(r, units)
+		used[r], regions = min(most, used[r]+c.counted(&s.limit.limitKey, nowUS)), max(regions, r+1)
 	}
-	if s.own != nil {
-		for i := range s.own.counters {
-			u.add(0, s.own.counters[i].counted(&s.limit.limitKey, nowUS))
-		}
+	for i := 0; s.own != nil && i < len(s.own.counters); i++ {
+		used[0] += s.own.counters[i].counted(&s.limit.limitKey, nowUS)
+	}
+	u := ls[s.limit.name]
+	if u == nil {
+		u = &limitUsage{}
+		ls[s.limit.name] = u
+	}
+	u.partitions++
+	u.units = append(u.units, make([]int64, max(0, regions-len(u.units)))...)
+	for r := range regions {
+		u.units[r] += used[r]
 	}
 }
 

@@ -3,7 +3,6 @@ package ledger
 import (
 	"time"
 
-	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -23,19 +22,14 @@ const (
 // our own region as author the counters are a sibling's: they are merged into our own, as
 // published.
 //
-// What is new in it was admitted since the message before, which is now as far as a window goes.
-func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
-	return l.fold(&fold{author: author}, clockUS, at, groups)
+// What is new in it was admitted since the message before, which is now as far as a window goes. With whole it was at any time,
+// since earlier messages are missing: those of a snapshot, of what another region forwarded, and after a gap. Of these a snapshot
+// brings how its author's own counters grew.
+func (l *Ledger) Fold(author string, clockUS int64, at time.Duration, groups []wire.Group, whole bool) error {
+	return l.fold(&fold{author: author, whole: whole}, clockUS, at, groups)
 }
 
-// FoldWhole merges counters of which earlier messages are missing, like Fold: those of a
-// snapshot, those that another region forwarded, and those after a gap. What is new in them
-// was admitted at any time; a snapshot brings how its author's own counters grew.
-func (l *Ledger) FoldWhole(author string, clockUS int64, at time.Duration, groups []wire.Group) error {
-	return l.fold(&fold{author: author, whole: true}, clockUS, at, groups)
-}
-
-// FoldReturned merges counters of our own as a peer remembers them, like FoldWhole. What we and
+// FoldReturned merges counters of our own as a peer remembers them, like a whole Fold. What we and
 // our store had lost is published to the other peers like any change.
 func (l *Ledger) FoldReturned(clockUS int64, at time.Duration, groups []wire.Group) error {
 	return l.fold(&fold{author: l.o.Self, whole: true, returned: true}, clockUS, at, groups)
@@ -53,12 +47,8 @@ func (l *Ledger) fold(f *fold, clockUS int64, at time.Duration, groups []wire.Gr
 	for i := range groups {
 		g := &groups[i]
 		f.limit, f.bucket, f.ends = limitKey{g.Limit, g.WindowUS, g.EndsUS != 0}, g.Bucket, g.EndsUS
-		if f.over = f.limit.over(f.limit.beganUS(f.bucket, f.ends), f.clockUS); !f.over || len(g.Gauges) > 0 {
-			l.foldGroup(f, g)
-		}
-	}
-	if f.urgent {
-		signal.Send(l.urgent)
+		f.over = f.limit.over(f.limit.beganUS(f.bucket, f.ends), f.clockUS)
+		l.foldGroup(f, g)
 	}
 	return nil
 }
@@ -72,9 +62,8 @@ type fold struct {
 	whole    bool    // earlier messages are missing
 	returned bool    // by a peer, to us
 	path     *growth // of the counter, if it came with it
-	urgent   bool
-	most     int64 // of the group's limit
-	excess   int64 // by which the group's counters went beyond it
+	most     int64   // of the group's limit
+	excess   int64   // by which the group's counters went beyond it
 }
 
 // grow raises a counter by the message, and takes the path that came with it.
@@ -135,17 +124,14 @@ func (l *Ledger) foldPeer(f *fold, units int64) {
 	if c == nil {
 		return
 	}
-	if units <= c.units {
-		f.grow(&c.counter, units)
-		return
+	if units > c.units {
+		before := s.bucketOf(s.peers, c)
+		f.excess += max(0, before+units-c.units-max(f.most, before))
+		if s.own != nil && s.own.state != idle { // a peer uses it too, and must know what we have not published
+			l.enlist(f.sh, s.own, f.nowUS, true)
+		}
 	}
-	before := s.bucketOf(s.peers, c)
-	f.excess += max(0, before+units-c.units-max(f.most, before))
 	f.grow(&c.counter, units)
-	// A peer uses it too, and must know what we have not published.
-	if s.own != nil && s.own.state != idle && f.sh.enlist(s.own, f.nowUS, true) {
-		f.urgent = true
-	}
 }
 
 // peerCounter finds or makes the counter; nil when there is no room.
@@ -181,12 +167,12 @@ func (l *Ledger) foldOwn(f *fold, units int64) {
 		units = most
 	}
 	grows := units > c.units
-	if f.grow(&c.counter, units); grows && f.returned {
-		f.sh.enlist(o, f.nowUS, false)
-		return
-	}
-	if !f.returned {
+	f.grow(&c.counter, units)
+	switch {
+	case !f.returned:
 		c.published = max(c.published, units)
 		f.sh.settle(o)
+	case grows:
+		l.enlist(f.sh, o, f.nowUS, false)
 	}
 }

@@ -26,7 +26,7 @@ func one(s ledger.Series, bucket, generation, units int64) []wire.Group {
 
 func mustFold(tb tester, l *ledger.Ledger, author string, clockUS int64, at time.Duration, groups []wire.Group) {
 	tb.Helper()
-	if err := l.Fold(author, clockUS, at, groups); err != nil {
+	if err := l.Fold(author, clockUS, at, groups, false); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -36,32 +36,6 @@ func estimate(l *ledger.Ledger, id uint64, region string, at time.Duration) int6
 	out := make([]int64, 8)
 	l.Estimates(id, pairLimit.WindowUS, quota.MaxCounter, at, out)
 	return out[l.Region(region)]
-}
-
-// TestFence: a bucket ahead of the author's clock counts whole; it is skipped from the
-// moment at which it counts nothing.
-func TestFence(t *testing.T) {
-	bucket := startUS / odd.WindowUS
-	begin := bucket * odd.WindowUS
-	for _, c := range []struct {
-		name    string
-		clockUS int64
-		held    int
-	}{
-		{"a length ahead", begin - odd.WindowUS, 1},
-		{"far ahead", begin - 100*odd.WindowUS, 1},
-		{"counts for its last microsecond", begin + 2*odd.WindowUS - 1, 1},
-		{"is over", begin + 2*odd.WindowUS, 0},
-		{"is long over", begin + 100*odd.WindowUS, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := newLedger(t, &fakeClock{}, nil)
-			err := l.Fold("us-east", c.clockUS, 0, one(odd, bucket, startUS, 5))
-			if err != nil || len(meshtest.Cells(l)) != c.held || l.Series() != c.held {
-				t.Errorf("refused %v, held %v", err, meshtest.Cells(l))
-			}
-		})
-	}
 }
 
 func reasonOf(err error) string {
@@ -76,7 +50,7 @@ func reasonOf(err error) string {
 func TestClockOutOfRange(t *testing.T) {
 	l := newLedger(t, &fakeClock{}, nil)
 	for _, clockUS := range []int64{-1, 1 << 52, math.MaxInt64, math.MinInt64} {
-		if got := reasonOf(l.Fold("us-east", clockUS, 0, one(odd, startUS/odd.WindowUS, startUS, 5))); got != "range" {
+		if got := reasonOf(l.Fold("us-east", clockUS, 0, one(odd, startUS/odd.WindowUS, startUS, 5), false)); got != "range" {
 			t.Errorf("clock at %d: reason %q", clockUS, got)
 		}
 		if l.Series() != 0 || len(l.Names()) != 1 {
@@ -106,7 +80,7 @@ func TestLargest(t *testing.T) {
 	if len(meshtest.Cells(l)) != 2 || l.Region("last") != 127 || l.Region("another") != -1 {
 		t.Errorf("held %v, last region has index %d", meshtest.Cells(l), l.Region("last"))
 	}
-	if got := reasonOf(l.Fold("another", clockUS, 0, one(shortest, clockUS/1000, 1, 1))); got != "regions" {
+	if got := reasonOf(l.Fold("another", clockUS, 0, one(shortest, clockUS/1000, 1, 1), false)); got != "regions" {
 		t.Errorf("the 129th region: reason %q", got)
 	}
 	for range l.Live("another", 0, 10) {

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"slices"
 	"time"
 
 	"github.com/regiond/regiond/quota"
@@ -29,11 +28,9 @@ type gauge struct {
 	sent, sentUnits int64 // of our own: sequence and units that were published, or came from a sibling
 }
 
-func (g *gauge) region() int       { return int(g.name & (MaxRegions - 1)) }
-func (g *gauge) generation() int64 { return int64(g.name >> regionBits) }
-func (g *gauge) over(nowUS int64) bool {
-	return g.last+lateGaugeUS <= nowUS
-}
+func (g *gauge) region() int           { return int(g.name & (MaxRegions - 1)) }
+func (g *gauge) generation() int64     { return int64(g.name >> regionBits) }
+func (g *gauge) over(nowUS int64) bool { return g.last+lateGaugeUS <= nowUS }
 
 // published notes that others have the gauge up to a sequence.
 func (g *gauge) published(sequence, units int64) {
@@ -56,11 +53,6 @@ func (s *series) all() []gauge {
 		return nil
 	}
 	return *s.gauges
-}
-
-// holds reports whether there is a gauge of a region.
-func (s *series) holds(region int) bool {
-	return slices.ContainsFunc(s.all(), func(g gauge) bool { return g.region() == region })
 }
 
 // mergeGauge merges a gauge of a region into its series, and returns that which this has, nil where there is no room. news is
@@ -86,15 +78,17 @@ func (l *Ledger) mergeGauge(u *update, region int) (s *series, g *gauge, news bo
 		if !l.reserve(u, s, n) {
 			return s, nil, false
 		}
+		if region == 0 && s.own == nil {
+			s.own = &own{place: p}
+		}
 		all := append(s.all(), gauge{})
 		s.gauges, g = &all, &all[len(all)-1]
 	}
 	ends := u.nowUS + min(u.gauge.LeftUS, maxHoldUS)
-	switch {
-	case u.gauge.Sequence < g.sequence:
-		return s, g, false
-	case u.gauge.Sequence == g.sequence:
+	if u.gauge.Sequence == g.sequence {
 		g.ends = min(g.ends, ends)
+	}
+	if u.gauge.Sequence <= g.sequence {
 		return s, g, false
 	}
 	g.name, g.sequence, g.units = uint64(u.generation)<<regionBits|uint64(region), u.gauge.Sequence, u.gauge.Units
@@ -102,49 +96,21 @@ func (l *Ledger) mergeGauge(u *update, region int) (s *series, g *gauge, news bo
 	return s, g, true
 }
 
-// ownGauge is mergeGauge for our own region; without room there is no own.
-func (l *Ledger) ownGauge(u *update) (o *own, g *gauge, news bool) {
-	s, g, news := l.mergeGauge(u, 0)
-	if g == nil {
-		return nil, nil, false
-	}
-	if s.own == nil {
-		s.own = &own{place: u.sh.find(u.id, &u.limit)}
-	}
-	return s.own, g, news
-}
-
-// recordGauge takes the gauge that our store has, and reports whether its series became urgent by that.
-func (l *Ledger) recordGauge(s *Series, u *update) (becameUrgent bool) {
-	o, g, news := l.ownGauge(u)
-	if !news {
-		return false
-	}
-	peers := int64(l.o.Regions() - 1)
-	if peers < 1 {
-		g.published(g.sequence, g.units)
-		u.sh.settle(o)
-		return false
-	}
-	return u.sh.changed(o, s.Units, peers, u.nowUS)
-}
-
 // foldGauge merges the gauge that came with a counter.
 func (l *Ledger) foldGauge(f *fold) {
 	f.excess += max(0, f.gauge.Units-f.most)
-	if f.region != 0 {
-		if s, _, news := l.mergeGauge(&f.update, f.region); news && s.own != nil && s.own.state != idle {
-			f.urgent = f.sh.enlist(s.own, f.nowUS, true) || f.urgent
+	s, g, news := l.mergeGauge(&f.update, f.region)
+	switch {
+	case g == nil || s.own == nil:
+	case f.region != 0:
+		if news && s.own.state != idle {
+			l.enlist(f.sh, s.own, f.nowUS, true)
 		}
-		return
-	}
-	switch o, g, news := l.ownGauge(&f.update); {
-	case g == nil:
 	case !f.returned:
 		g.published(f.gauge.Sequence, f.gauge.Units)
-		f.sh.settle(o)
+		f.sh.settle(s.own)
 	case news:
-		f.sh.enlist(o, f.nowUS, false)
+		l.enlist(f.sh, s.own, f.nowUS, false)
 	}
 }
 

@@ -199,7 +199,7 @@ func (h *holding) Deliver(*rapid.T) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	if err := p.Fold("eu-west", h.storeUS(), h.clock.now(), got.Groups); err != nil {
+	if err := p.Fold("eu-west", h.storeUS(), h.clock.now(), got.Groups, false); err != nil {
 		h.Fatal(err)
 	}
 	for _, g := range got.Groups {
@@ -224,9 +224,7 @@ func (h *holding) Restart(*rapid.T) { h.start(rapid.IntRange(0, 2).Draw(h.T, "wh
 
 func (h *holding) Sweep(*rapid.T) {
 	for _, p := range h.all {
-		for range 64 {
-			p.Sweep()
-		}
+		sweep(p.Ledger)
 	}
 }
 
@@ -306,7 +304,7 @@ func TestForgedGaugeEnds(t *testing.T) {
 	clock.us.Store(1_000_000)
 	from, to := newLedger(t, &clock, nil), newLedger(t, &clock, nil)
 	fold := func(l *ledger.Ledger, groups []wire.Group) {
-		if err := l.Fold("us-east", startUS+clock.us.Load(), clock.now(), groups); err != nil {
+		if err := l.Fold("us-east", startUS+clock.us.Load(), clock.now(), groups, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -325,9 +323,7 @@ func TestForgedGaugeEnds(t *testing.T) {
 		}
 		from, to = to, from
 		fold(from, gauge(startUS+clock.us.Load(), 7))
-		for range 64 {
-			from.Sweep()
-		}
+		sweep(from)
 		_, units := heldBy(from, "us-east", clock.now())
 		_, others := heldBy(to, "us-east", clock.now())
 		if units == 7 && others == 7 {

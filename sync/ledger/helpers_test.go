@@ -48,6 +48,13 @@ func newLedger(tb tester, clock *fakeClock, change func(*ledger.Options)) *ledge
 	return l
 }
 
+// sweep visits every series once.
+func sweep(l *ledger.Ledger) {
+	for range 64 {
+		l.Sweep()
+	}
+}
+
 // flatten gives the counters of a region in groups, and holds these to their form:
 // columns of equal length, no group twice, ids in order, so many entries at most.
 func flatten(t tester, region string, entries int, groups []wire.Group) []meshtest.Cell {
@@ -68,6 +75,6 @@ func flatten(t tester, region string, entries int, groups []wire.Group) []meshte
 	if len(cells) > entries {
 		t.Fatalf("%d counters, at most %d were asked for", len(cells), entries)
 	}
-	slices.SortFunc(cells, compareCells)
+	slices.SortFunc(cells, meshtest.Compare)
 	return cells
 }

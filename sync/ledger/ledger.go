@@ -88,8 +88,9 @@ type Ledger struct {
 	// counters; 0 is none.
 	clocks [MaxRegions]atomic.Int64
 
-	takenMu sync.Mutex          // taken inside a shard's, never the other way
-	taken   []trace.SpanContext // for Checks, MaxChecks at most
+	take   sync.Mutex          // never locked under a shard's
+	turn   int                 // shard where the next Take begins
+	checks []trace.SpanContext // for Checks, MaxChecks at most
 
 	names atomic.Pointer[[]string] // index → region, 0 is ours; never changed, but replaced
 }
@@ -103,8 +104,9 @@ func New(o Options) (*Ledger, error) {
 	for i := range l.shards {
 		sh := &l.shards[i]
 		sh.first = map[uint64]uint32{}
-		sh.waiting.prev, sh.waiting.next = &sh.waiting, &sh.waiting
-		sh.urgent.prev, sh.urgent.next = &sh.urgent, &sh.urgent
+		for j := range sh.rings {
+			sh.rings[j].prev, sh.rings[j].next = &sh.rings[j], &sh.rings[j]
+		}
 	}
 	l.names.Store(&[]string{o.Self})
 	l.resets.of.Store(&map[string]*cuts{})
@@ -168,10 +170,8 @@ func (l *Ledger) noteClock(region int, clockUS, nowUS int64) {
 // ClockUS is the store clock of a region at a moment of our clock, by the newest
 // message or Record; false when there was none.
 func (l *Ledger) ClockUS(region string, at time.Duration) (us int64, known bool) {
-	i := l.known(region)
-	if i < 0 {
-		return 0, false
+	if i := l.known(region); i >= 0 {
+		us = l.clock(i, at.Microseconds(), 0)
 	}
-	d := l.clocks[i].Load()
-	return d + at.Microseconds(), d != 0
+	return us, us != 0
 }

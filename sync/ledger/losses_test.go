@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/sdk/metric"
-
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/ledger"
+	"github.com/regiond/regiond/test/meters"
 )
 
 // A loss is counted once, with the units that were still in the window. What expired, and
@@ -23,7 +22,7 @@ func TestLossesAreCounted(t *testing.T) {
 		}
 	}
 	ownState := func(l *ledger.Ledger, _ *fakeClock) {
-		if err := l.Fold("eu-west", startUS, 0, one(pairLimit, bucket, e, 10)); err != nil {
+		if err := l.Fold("eu-west", startUS, 0, one(pairLimit, bucket, e, 10), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,20 +47,18 @@ func TestLossesAreCounted(t *testing.T) {
 		{"half of it had faded", []event{stored(e, 5, 0), stored(e, 10, 30_000_000), stored(0, 0, 80_000_000)}, 1, 5, 30_000_000},
 		{"all of it had", []event{stored(e, 10, 0), stored(0, 0, 110_000_000)}, 0, 0, 0},
 	} {
-		reader := metric.NewManualReader()
-		clock := &fakeClock{}
+		clock, metrics := &fakeClock{}, meters.New()
 		there := startUS
 		l := newLedger(t, clock, func(o *ledger.Options) {
-			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("test")
+			o.Meter = metrics.Meter
 			o.Lost = func(us int64) { there = us }
 		})
 		for _, happen := range row.events {
 			happen(l, clock)
 		}
-		got := gauges(t, reader)
-		if got["regiond.sync.losses"] != row.losses || got["regiond.sync.lost_units"] != row.units {
-			t.Errorf("%s: %d losses of %d units, want %d of %d", row.name,
-				got["regiond.sync.losses"], got["regiond.sync.lost_units"], row.losses, row.units)
+		losses, units := int64(metrics.Of(t, "regiond.sync.losses")), int64(metrics.Of(t, "regiond.sync.lost_units"))
+		if losses != row.losses || units != row.units {
+			t.Errorf("%s: %d losses of %d units, want %d of %d", row.name, losses, units, row.losses, row.units)
 		}
 		if there -= startUS; there != row.there {
 			t.Errorf("%s: what is lost was there at %d µs, want %d", row.name, there, row.there)
@@ -95,9 +92,7 @@ func TestUsageStats(t *testing.T) {
 	}
 	const later = 60*time.Second + 100*time.Millisecond // some of it has faded
 	clock.advance(later)
-	for range 64 {
-		l.Sweep()
-	}
+	sweep(l)
 	var us, ap, own int64
 	for i := range 200 {
 		us += estimate(l, hash(i), "us-east", later)
@@ -116,9 +111,7 @@ func TestUsageStats(t *testing.T) {
 		t.Errorf("the stats have %v, the estimates come to us-east %d, ap-south %d, eu-west %d", u, us, ap, own)
 	}
 	clock.advance(2 * time.Minute)
-	for range 64 {
-		l.Sweep()
-	}
+	sweep(l)
 	if all := l.UsageStats(); len(all) != 0 {
 		t.Errorf("after all has ended the stats are %+v", all)
 	}

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,15 +22,12 @@ type periodRegion struct {
 	aheadUS  int64 // its clock, of true time
 	clock    *fakeClock
 	ledger   *ledger.Ledger
-	state    quota.Periods           // of the store
-	made     int64                   // generation
-	used     map[int64]int64         // truth, by number
-	told     map[string]*periodsTold // what its process has of the others
+	state    quota.Periods              // of the store
+	made     int64                      // generation
+	used     map[int64]int64            // truth, by number
+	told     map[string]map[int64]int64 // the most that its process received of the others, by region and number
 	outbox   []periodsSent
 }
-
-// periodsTold is the most that was received of each period.
-type periodsTold map[int64]int64
 
 type periodsSent struct {
 	clockUS int64
@@ -64,7 +62,7 @@ func (r *periodRegion) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.told = map[string]*periodsTold{}
+	r.told = map[string]map[int64]int64{}
 	for _, p := range []quota.PeriodUnits{r.state.Older, r.state.Newest} {
 		if p.Units > 0 && r.us() < p.End+monthly.WindowUS {
 			r.record(p)
@@ -82,20 +80,17 @@ func (r *periodRegion) receive(t *testing.T, from *periodRegion, m periodsSent, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	fold := r.ledger.Fold
-	if whole {
-		fold = r.ledger.FoldWhole
-	}
-	if err := fold(from.name, u.TimeUS, r.clock.now(), u.Groups); err != nil {
+	if err := r.ledger.Fold(from.name, u.TimeUS, r.clock.now(), u.Groups, whole); err != nil {
 		t.Fatal(err)
 	}
 	if r.told[from.name] == nil {
-		r.told[from.name] = &periodsTold{}
+		r.told[from.name] = map[int64]int64{}
 	}
+	told := r.told[from.name]
 	for _, g := range u.Groups {
 		for i := range g.IDs {
 			if g.EndsUS+monthly.WindowUS > m.clockUS {
-				(*r.told[from.name])[g.Bucket] = max((*r.told[from.name])[g.Bucket], g.Units[i])
+				told[g.Bucket] = max(told[g.Bucket], g.Units[i])
 			}
 		}
 	}
@@ -158,8 +153,8 @@ func TestPeriodsOverYears(t *testing.T) {
 							to.receive(t, r, periodsSent{r.us(), groups}, true)
 						}
 						now := r.calendar.At(r.us()).Number
-						if got, _ := to.estimates(all, now); got[place(all, r)] != r.used[now] {
-							t.Fatalf("after a snapshot %s counts %d of %s in period %d, which used %d", to.name, got[place(all, r)], r.name, now, r.used[now])
+						if got, _ := to.estimates(all, now); got[slices.Index(all, r)] != r.used[now] {
+							t.Fatalf("after a snapshot %s counts %d of %s in period %d, which used %d", to.name, got[slices.Index(all, r)], r.name, now, r.used[now])
 						}
 					default:
 						if len(r.outbox) > 0 && r != to { // some never arrive, some often
@@ -182,11 +177,9 @@ func TestPeriodsOverYears(t *testing.T) {
 					}
 					got, lost := r.estimates(all, number)
 					for i, o := range all {
-						want := int64(0)
+						want := r.told[o.name][number]
 						if o == r {
 							want = r.used[number]
-						} else if told := r.told[o.name]; told != nil {
-							want = (*told)[number]
 						}
 						if got[i] != want || lost != 0 {
 							t.Fatalf("at %v %s counts %d of %s in period %d, and %d lost; it was told of %d", time.UnixMicro(r.us()).UTC(), r.name, got[i], o.name, number, lost, want)
@@ -202,24 +195,13 @@ func TestPeriodsOverYears(t *testing.T) {
 			}
 			clock.advance(3 * quota.CalendarMonth.Window())
 			for _, r := range all {
-				for range 64 {
-					r.ledger.Sweep()
-				}
+				sweep(r.ledger)
 				if n := r.ledger.Series(); n != 0 {
 					t.Errorf("%s keeps %d series of periods that are over", r.name, n)
 				}
 			}
 		})
 	}
-}
-
-func place(all []*periodRegion, r *periodRegion) int {
-	for i := range all {
-		if all[i] == r {
-			return i
-		}
-	}
-	return -1
 }
 
 // A period that was lost with the store's data counts as lost in its own period alone, and so does what Local admitted.
@@ -277,9 +259,7 @@ func TestPeriodsOutOfRange(t *testing.T) {
 	mustFold(t, l, "us-east", startUS, clock.now(), []wire.Group{group})
 	clock.advance(2*quota.CalendarMonth.Window() - time.Second)
 	for _, want := range []int{1, 0} {
-		for range 64 {
-			l.Sweep()
-		}
+		sweep(l)
 		if l.Series() != want {
 			t.Errorf("%v after a forged period came %d series are kept, want %d", clock.now(), l.Series(), want)
 		}

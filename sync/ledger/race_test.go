@@ -37,7 +37,7 @@ func TestManyAtOnce(t *testing.T) {
 				a.ID, b.ID = hash(int(n)%series), hash(w*series+int(n)%series)
 				l.Record(&a, quota.Counter{Bucket: (startUS + now) / a.WindowUS, Generation: 1, Units: n + 1}, quota.Gauge{}, startUS+now)
 				l.Record(&b, quota.Counter{Bucket: startUS / b.WindowUS, Generation: 1, Units: n + 1}, quota.Gauge{}, startUS+now)
-				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.WindowUS, 1, n+1)); err != nil {
+				if err := l.Fold("us-east", startUS+now, time.Duration(now)*time.Microsecond, one(b, startUS/b.WindowUS, 1, n+1), false); err != nil {
 					t.Error(err)
 				}
 				l.Estimates(a.ID, a.WindowUS, quota.MaxCounter, clock.now(), out)
@@ -49,7 +49,7 @@ func TestManyAtOnce(t *testing.T) {
 	publish := func(all bool) (more bool) {
 		groups := l.Take(50, all, 1)
 		now := clock.now()
-		if err := shared.Fold("eu-west", startUS+now.Microseconds(), now, groups); err != nil {
+		if err := shared.Fold("eu-west", startUS+now.Microseconds(), now, groups, false); err != nil {
 			t.Error(err)
 		}
 		return len(groups) > 0

@@ -154,14 +154,11 @@ func (p *pair) Fold(*rapid.T) {
 	}
 	whole := rapid.Bool().Draw(p.T, "whole")
 	returned := whole && author == "eu-west" && rapid.Bool().Draw(p.T, "returned")
-	var err error
-	switch {
-	case returned:
+	err := error(nil)
+	if returned {
 		err = p.ledger.FoldReturned(clockUS, p.clock.now(), groups)
-	case whole:
-		err = p.ledger.FoldWhole(author, clockUS, p.clock.now(), groups)
-	default:
-		err = p.ledger.Fold(author, clockUS, p.clock.now(), groups)
+	} else {
+		err = p.ledger.Fold(author, clockUS, p.clock.now(), groups, whole)
 	}
 	if p.model.fold(author, clockUS, groups, returned); err != nil {
 		p.Fatalf("refused: %v", err)
@@ -215,13 +212,13 @@ func (p *pair) Live(*rapid.T) {
 		since = rapid.Uint64Range(0, p.model.number).Draw(p.T, "since")
 	}
 	for piece := range p.ledger.Live(region, since, entries) {
-		got = append(got, flatten(p.T, region, entries, piece)...)
+		got = append(got, flatten(p.T, region, entries+50, piece)...) // with those of one series more
 	}
 	p.same("live", got, region, since)
 }
 
 func (p *pair) same(what string, got []meshtest.Cell, region string, since uint64) {
-	slices.SortFunc(got, compareCells)
+	slices.SortFunc(got, meshtest.Compare)
 	want := p.model.list(func(c meshtest.Cell) bool {
 		return c.Region == region && !p.model.over(c) && (since == 0 || p.model.numbers[seriesOf(c)] > since)
 	})
@@ -231,9 +228,7 @@ func (p *pair) same(what string, got []meshtest.Cell, region string, since uint6
 }
 
 func (p *pair) Sweep(*rapid.T) {
-	for range 64 {
-		p.ledger.Sweep()
-	}
+	sweep(p.ledger)
 	p.model.sweep()
 }
 

@@ -3,7 +3,6 @@ package ledger
 import (
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/regiond/regiond/internal/base/signal"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/sync/wire"
 )
@@ -77,48 +76,65 @@ func (l *Ledger) Local(s *Series, units, storeUS int64) {
 	l.charge(s, &u, by, units)
 }
 
-// charge raises our own counter: to units that the store holds, or by units that it does not.
+// charge raises our own counter, to units that the store holds or by units that it does not, and takes the store's gauge.
 func (l *Ledger) charge(s *Series, u *update, by *cuts, units int64) {
-	becameUrgent := false
+	peers := int64(l.o.Regions() - 1)
 	u.sh.mu.Lock()
+	defer u.sh.mu.Unlock()
 	if by != nil {
 		l.purge(u.sh, s.ID, by)
 	}
-	if u.generation != 0 && units > 0 {
-		o, mine := l.ownCounter(u)
-		if mine != nil && !u.stored {
-			o.local = u.generation
-			units = mine.units + min(units, quota.MaxCounter-mine.units)
+	if u.generation != 0 {
+		o, news := l.chargeCounter(s, u, units, peers)
+		if u.gauge.Sequence > 0 {
+			if in, g, newer := l.mergeGauge(u, 0); newer {
+				if o, news = in.own, true; peers < 1 {
+					g.published(g.sequence, g.units)
+				}
+			}
 		}
-		if mine != nil && units > mine.units {
-			if s.Periods {
-				mine.count(u, units)
-			} else if u.stored && mine.units == 0 && u.began < 0 && u.generation < u.clockUS-u.nowUS { // some of it is older than this process
-				mine.raise(units, u.began, u.nowUS, s.WindowUS)
-			} else {
-				mine.grow(units, u.began, u.nowUS, s.WindowUS)
-			}
-			if peers := int64(l.o.Regions() - 1); peers < 1 {
-				mine.published = mine.units
-				u.sh.settle(o)
-			} else {
-				becameUrgent = u.sh.changed(o, s.Units, peers, u.nowUS)
-			}
+		switch {
+		case !news:
+		case peers < 1:
+			u.sh.settle(o)
+		default:
+			o.limitUnits = s.Units
+			l.enlist(u.sh, o, u.nowUS, u.sh.unpublished(o) > max(1, s.Units/(epsilonInverse*peers)))
 		}
 		if s.Check != nil && o != nil && o.state != idle { // a later one's Record may have come first, with its usage
 			u.sh.sampled = append(u.sh.sampled[max(0, len(u.sh.sampled)+1-MaxChecks):], sampledCheck{s.ID, *s.Check})
 		}
 	}
-	if u.generation != 0 && u.gauge.Sequence > 0 {
-		becameUrgent = l.recordGauge(s, u) || becameUrgent
-	}
 	if p := u.sh.find(s.ID, &u.limit); u.stored && p != 0 && u.sh.at(p).own != nil {
 		l.observe(u.sh.at(p), u.nowUS, u.generation, u.clockUS)
 	}
-	u.sh.mu.Unlock()
-	if becameUrgent {
-		signal.Send(l.urgent)
+}
+
+// chargeCounter reports whether the counter has grown. Without peers that counts as published.
+func (l *Ledger) chargeCounter(s *Series, u *update, units, peers int64) (_ *own, grew bool) {
+	if units < 1 {
+		return nil, false
 	}
+	o, mine := l.ownCounter(u)
+	if mine != nil && !u.stored {
+		o.local = u.generation
+		units = mine.units + min(units, quota.MaxCounter-mine.units)
+	}
+	if mine == nil || units <= mine.units {
+		return o, false
+	}
+	switch {
+	case s.Periods:
+		mine.count(u, units)
+	case u.stored && mine.units == 0 && u.began < 0 && u.generation < u.clockUS-u.nowUS: // some of it is older than this process
+		mine.raise(units, u.began, u.nowUS, s.WindowUS)
+	default:
+		mine.grow(units, u.began, u.nowUS, s.WindowUS)
+	}
+	if peers < 1 {
+		mine.published = mine.units
+	}
+	return o, true
 }
 
 // update names a counter that is to change.

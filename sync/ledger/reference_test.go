@@ -25,6 +25,8 @@ type model struct {
 	limits  map[modelSeries]int64  // L by the newest change
 	number  uint64                 // of the newest take
 	numbers map[modelSeries]uint64 // of the newest that took from it
+	turn    uint64                 // shard where the next take begins
+	came    int                    // of the newest wait
 	ended   []overshot
 }
 
@@ -52,8 +54,9 @@ func (s span) has(units int64) bool { return s.least <= units && units <= s.most
 type modelState struct{ generation, storeUS int64 }
 
 type modelWait struct {
-	since, limitUnits int64
-	urgent            bool
+	since  int64
+	urgent bool
+	came   int // counts the waits, as they begin and become urgent
 }
 
 type overshot struct {
@@ -136,15 +139,23 @@ func (w *model) changed(key modelSeries, c *modelCounter, limitUnits int64) {
 		w.settle(key)
 		return
 	}
-	wait, ok := w.waits[key]
-	if !ok {
-		wait.since = w.nowUS
-	}
-	wait.limitUnits, w.limits[key] = limitUnits, limitUnits
+	w.limits[key] = limitUnits
 	behind := new(big.Rat).SetInt64(w.unpublished(key))
 	bound := big.NewRat(limitUnits, 100*int64(w.regions-1))
-	wait.urgent = wait.urgent || behind.Cmp(bound) > 0 && behind.Cmp(big.NewRat(1, 1)) > 0
-	w.waits[key] = wait
+	w.wait(key, behind.Cmp(bound) > 0 && behind.Cmp(big.NewRat(1, 1)) > 0)
+}
+
+// wait puts a series into the outbox.
+func (w *model) wait(key modelSeries, urgent bool) {
+	wait, waits := w.waits[key]
+	if waits && (wait.urgent || !urgent) {
+		return
+	}
+	if !waits {
+		wait.since = w.nowUS
+	}
+	w.came++
+	w.waits[key] = modelWait{wait.since, urgent, w.came}
 }
 
 func (w *model) unpublished(key modelSeries) (units int64) {
@@ -173,17 +184,16 @@ func (w *model) fold(author string, clockUS int64, groups []wire.Group, returned
 				continue
 			}
 			c, grew := w.raise(key.named(author, g.Bucket, g.Generations[i]), clockUS, g.Units[i], false)
-			wait, waits := w.waits[key]
+			_, waits := w.waits[key]
 			switch {
 			case c == nil:
-			case returned && grew && !waits:
-				w.waits[key] = modelWait{since: w.nowUS, limitUnits: w.limits[key]}
+			case returned && grew:
+				w.wait(key, false)
 			case author == w.self && !returned:
 				c.taken = max(c.taken, g.Units[i])
 				w.settle(key)
 			case author != w.self && waits && grew:
-				wait.urgent = true
-				w.waits[key] = wait
+				w.wait(key, true)
 			}
 		}
 	}
@@ -327,42 +337,40 @@ func counted(c meshtest.Cell, t *modelCounter, windowUS, atUS int64) span {
 
 // take gives what Take should, and marks it.
 func (w *model) take(entries int, all bool) []meshtest.Cell {
-	for _, key := range w.order(all) {
-		for c, t := range w.cells {
-			if seriesOf(c) == key && c.Region == w.self && w.over(c) {
-				t.taken = t.units
-			}
-		}
-		w.settle(key)
-	}
 	var out []meshtest.Cell
 	for _, key := range w.order(all) {
+		if len(out) == entries {
+			break
+		}
 		var own []meshtest.Cell
 		for c, t := range w.cells {
-			if seriesOf(c) == key && c.Region == w.self && t.units > t.taken {
+			switch {
+			case seriesOf(c) != key || c.Region != w.self:
+			case w.over(c):
+				t.taken = t.units
+			case t.units > t.taken:
 				own = append(own, c)
 			}
 		}
-		slices.SortFunc(own, compareCells)
-		for _, c := range own {
-			if len(out) == entries {
-				break
-			}
+		slices.SortFunc(own, meshtest.Compare)
+		for _, c := range own[:min(len(own), entries-len(out))] {
 			t := w.cells[c]
 			t.taken, w.numbers[key] = t.units, w.number
 			c.Units = t.units
 			out = append(out, c)
 		}
-		w.settle(key)
-		if len(out) == entries {
-			break
+		if w.settle(key); len(out) == entries {
+			w.turn = shardOf(key)
 		}
 	}
-	slices.SortFunc(out, compareCells)
+	slices.SortFunc(out, meshtest.Compare)
 	return out
 }
 
-// order is who goes first: who waited longer than 800 ms, the urgent, the fullest.
+func shardOf(key modelSeries) uint64 { return key.id >> 58 }
+
+// order is who goes first: who waited longer than 800 ms, the urgent, the others; of these by shard from the turn on, and then
+// who came first.
 func (w *model) order(all bool) []modelSeries {
 	var keys []modelSeries
 	for key, wait := range w.waits {
@@ -370,28 +378,17 @@ func (w *model) order(all bool) []modelSeries {
 			keys = append(keys, key)
 		}
 	}
-	late := func(k modelSeries) bool { return w.nowUS-w.waits[k].since > 800_000 }
-	first := func(a, b bool) int {
-		switch {
-		case a == b:
+	rank := func(k modelSeries) int {
+		switch wait := w.waits[k]; {
+		case wait.urgent:
+			return 1
+		case w.nowUS-wait.since > 800_000:
 			return 0
-		case a:
-			return -1
 		}
-		return 1
+		return 2
 	}
 	slices.SortFunc(keys, func(a, b modelSeries) int {
-		if c := first(late(a), late(b)); c != 0 {
-			return c
-		}
-		if late(a) && w.waits[a].since != w.waits[b].since {
-			return cmp.Compare(w.waits[a].since, w.waits[b].since)
-		}
-		if c := first(w.waits[a].urgent, w.waits[b].urgent); c != 0 {
-			return c
-		}
-		full := func(k modelSeries) *big.Rat { return big.NewRat(w.unpublished(k), max(1, w.waits[k].limitUnits)) }
-		return cmp.Or(full(b).Cmp(full(a)), compareCells(a.named("", 0, 0), b.named("", 0, 0)))
+		return cmp.Or(rank(a)-rank(b), cmp.Compare((shardOf(a)-w.turn)%64, (shardOf(b)-w.turn)%64), w.waits[a].came-w.waits[b].came)
 	})
 	return keys
 }
@@ -412,11 +409,6 @@ func (w *model) list(keep func(meshtest.Cell) bool) []meshtest.Cell {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, compareCells)
+	slices.SortFunc(out, meshtest.Compare)
 	return out
-}
-
-func compareCells(a, b meshtest.Cell) int {
-	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-		cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
 }

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -87,21 +86,16 @@ func (l *Ledger) Supersede(tenant string, by []wire.Cut) (news bool) {
 }
 
 // Resets are the tenants whose usage was deleted, and their cuts.
-func (l *Ledger) Resets() iter.Seq2[string, []wire.Cut] {
-	return func(yield func(string, []wire.Cut) bool) {
-		of, names := *l.resets.of.Load(), l.Names()
-		for tenant, c := range of {
-			var all []wire.Cut
-			for i, r := range c.regions {
-				if r.upTo > 0 {
-					all = append(all, wire.Cut{Region: names[i], UpTo: r.upTo, State: r.state})
-				}
-			}
-			if !yield(tenant, all) {
-				return
+func (l *Ledger) Resets() map[string][]wire.Cut {
+	names, all := l.Names(), map[string][]wire.Cut{}
+	for tenant, c := range *l.resets.of.Load() {
+		for i, r := range c.regions {
+			if r.upTo > 0 {
+				all[tenant] = append(all[tenant], wire.Cut{Region: names[i], UpTo: r.upTo, State: r.state})
 			}
 		}
 	}
+	return all
 }
 
 // Purge drops what is superseded of a partition. It comes before Estimates.

@@ -69,7 +69,7 @@ func TestResetsInAnyOrder(t *testing.T) {
 				if c.region == "eu-west" && rapid.Bool().Draw(t, "returned") {
 					err = l.FoldReturned(nowUS, clock.now(), []wire.Group{g})
 				} else {
-					err = l.Fold(c.region, nowUS, clock.now(), []wire.Group{g})
+					err = l.Fold(c.region, nowUS, clock.now(), []wire.Group{g}, false)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -197,7 +197,7 @@ func TestResetThatReturns(t *testing.T) {
 // A cut far ahead of a region's clock would hide what the region is yet to use.
 func TestCutAheadIsRefused(t *testing.T) {
 	l, clock, _ := resetLedger(t, nil)
-	if err := l.Fold("us-east", nowUS, clock.now(), nil); err != nil {
+	if err := l.Fold("us-east", nowUS, clock.now(), nil, false); err != nil {
 		t.Fatal(err)
 	}
 	for ahead, want := range map[int64]bool{61_000_000: false, 59_000_000: true} {

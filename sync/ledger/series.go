@@ -38,10 +38,10 @@ type shard struct {
 	first map[uint64]uint32 // the newest of each id
 	// all is in no order. It is walked from its end, and the last takes the place of one
 	// that is removed: so a walk misses nothing, even if it gives up the lock on its way.
-	all             []series
-	waiting, urgent own // rings of unpublished changes, see outbox.go; each is its own end
-	windows         []window
-	sampled         []sampledCheck // oldest first
+	all     []series
+	rings   [urgent + 1]own // of unpublished changes by state, see outbox.go; each is its own end
+	windows []window
+	sampled []sampledCheck // oldest first
 }
 
 // series is a partition under one limit.
@@ -241,14 +241,13 @@ func (t *limits) release(m *limit) {
 }
 
 func (k *limitKey) compare(o *limitKey) int {
-	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS), cmp.Compare(number(k.periods), number(o.periods)))
-}
-
-func number(b bool) int {
-	if b {
+	switch c := cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.windowUS, o.windowUS)); {
+	case c != 0 || k.periods == o.periods:
+		return c
+	case k.periods:
 		return 1
 	}
-	return 0
+	return -1
 }
 
 // over reports whether a bucket that began at a time of our clock counts nothing any
@@ -336,11 +335,11 @@ func (l *Ledger) reserve(u *update, s *series, n int) bool {
 
 // window is what a series holds in one aligned window, which is a bucket of each region.
 type window struct {
-	bucket, units      int64
-	over               bool // all of it
-	region, generation int64
-	// repeated: a region's clock stepped back, so it has two windows of this number.
-	repeated bool
+	bucket, units int64
+	region        int
+	generation    int64
+	over          bool // all of it
+	repeated      bool // a region's clock stepped back, so it has two windows of this number
 }
 
 // limitUnits is L as our region went by it last, 0 where it has not used the partition.
@@ -392,7 +391,7 @@ func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation int
 		o.counters = slices.DeleteFunc(o.counters, func(c ownCounter) bool { return gone(0, c.generation, &c.counter) })
 		freed += before - len(o.counters)
 		sh.settle(o)
-		if len(o.counters) == 0 && !s.holds(0) {
+		if len(o.counters) == 0 && !slices.ContainsFunc(s.all(), func(g gauge) bool { return g.region() == 0 }) {
 			s.own = nil
 		}
 	}
@@ -402,23 +401,16 @@ func (l *Ledger) drop(sh *shard, s *series, gone func(region int, generation int
 // windowsOver returns the aligned windows that are over, in order, each once, with no more
 // than most of each bucket of a peer. The result lives until the next call.
 func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
-	all, ended := sh.windows[:0], false
-	add := func(c *counter, region int, generation, units int64) {
-		over := s.limit.over(c.began, nowUS)
-		w := window{bucket: c.bucket, units: units, over: over, region: int64(region), generation: generation}
-		all, ended = append(all, w), ended || over
-	}
+	all := sh.windows[:0]
 	for i := range s.peers {
 		c := &s.peers[i]
-		add(&c.counter, c.region(), c.generation(), s.capped(i, most))
+		all = append(all, window{c.bucket, s.capped(i, most), c.region(), c.generation(), s.limit.over(c.began, nowUS), false})
 	}
-	if s.own != nil {
-		for i := range s.own.counters {
-			c := &s.own.counters[i]
-			add(&c.counter, 0, c.generation, c.units)
-		}
+	for i := 0; s.own != nil && i < len(s.own.counters); i++ {
+		c := &s.own.counters[i]
+		all = append(all, window{c.bucket, c.units, 0, c.generation, s.limit.over(c.began, nowUS), false})
 	}
-	if sh.windows = all; !ended {
+	if sh.windows = all; !slices.ContainsFunc(all, func(w window) bool { return w.over }) {
 		return nil
 	}
 	slices.SortFunc(all, func(a, b window) int {
@@ -427,10 +419,10 @@ func (sh *shard) windowsOver(s *series, most, nowUS int64) []window {
 	n := 0
 	for _, w := range all {
 		if n > 0 && all[n-1].bucket == w.bucket {
-			last := &all[n-1]
-			last.repeated = last.repeated || last.region == w.region && quota.SameKey(last.generation, w.generation)
-			last.units, last.over, last.region, last.generation = last.units+w.units, last.over && w.over, w.region, w.generation
-			continue
+			n--
+			last := all[n]
+			w.units, w.over = w.units+last.units, w.over && last.over
+			w.repeated = last.repeated || last.region == w.region && quota.SameKey(last.generation, w.generation)
 		}
 		all[n] = w
 		n++

@@ -9,7 +9,7 @@ import (
 	"github.com/regiond/regiond/sync/wire"
 )
 
-// Live gives the live counters of a region, in pieces of at most that many: of our own those
+// Live gives the live counters of a region, in pieces of about that many: of our own those
 // of series that changed in a message with a number above since, with 0 all. Counters that
 // come and go meanwhile may be among them or not. No lock is held between pieces. Our own come with
 // how they grew, of which only the region itself is believed.
@@ -24,11 +24,11 @@ func (l *Ledger) Live(origin string, since uint64, entries int) iter.Seq[[]wire.
 		for i := range l.shards {
 			for left := math.MaxInt; left > 0; {
 				left, buf = l.collect(&l.shards[i], left, entries, region, since, buf)
-				for len(buf) >= entries {
-					if !yield(group(buf[:entries], region == 0)) {
+				if len(buf) >= entries {
+					if !yield(group(buf, region == 0)) {
 						return
 					}
-					buf = append(buf[:0], buf[entries:]...)
+					buf = buf[:0]
 				}
 			}
 		}
@@ -115,41 +115,29 @@ type entry struct {
 // In each they are in the order of generations, whose differences are then short: one or two bytes of
 // a message. It sorts es.
 func group(es []entry, grown bool) []wire.Group {
-	if len(es) == 0 {
-		return nil
-	}
 	slices.SortFunc(es, func(a, b entry) int {
 		if a.limit != b.limit {
 			return a.limit.compare(&b.limit.limitKey)
 		}
 		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.ends, b.ends), cmp.Compare(a.generation, b.generation), cmp.Compare(a.id, b.id))
 	})
-	ids, numbers := make([]uint64, len(es)), make([]int64, 2*len(es))
-	generations, units := numbers[:len(es)], numbers[len(es):]
 	var gs []wire.Group
-	var paths []uint64
-	var gauges []wire.Gauge
-	if grown {
-		paths = make([]uint64, 0, 2*len(es))
-	}
-	for i := 0; i < len(es); {
-		first, from, grew, held := &es[i], i, len(paths), false
-		for ; i < len(es) && es[i].limit == first.limit && es[i].bucket == first.bucket && es[i].ends == first.ends; i++ {
-			ids[i], generations[i], units[i] = es[i].id, es[i].generation, es[i].units
-			if grown && !first.limit.periods {
-				paths = append(paths, es[i].growth[:]...)
-			}
-			held = held || es[i].gauge.Sequence > 0
+	for i := range es {
+		e := &es[i]
+		if i == 0 || e.limit != es[i-1].limit || e.bucket != es[i-1].bucket || e.ends != es[i-1].ends {
+			gs = append(gs, wire.Group{Limit: e.limit.name, WindowUS: e.limit.windowUS, Bucket: e.bucket, EndsUS: e.ends})
 		}
-		if gauges = nil; held {
-			for _, e := range es[from:i] {
-				gauges = append(gauges, e.gauge)
-			}
+		g := &gs[len(gs)-1]
+		if g.Gauges == nil && e.gauge.Sequence > 0 {
+			g.Gauges = make([]wire.Gauge, len(g.IDs))
 		}
-		gs = append(gs, wire.Group{
-			Limit: first.limit.name, WindowUS: first.limit.windowUS, Bucket: first.bucket, EndsUS: first.ends, Gauges: gauges,
-			IDs: ids[from:i:i], Generations: generations[from:i:i], Units: units[from:i:i], Growth: paths[grew:len(paths):len(paths)],
-		})
+		if g.Gauges != nil {
+			g.Gauges = append(g.Gauges, e.gauge)
+		}
+		g.IDs, g.Generations, g.Units = append(g.IDs, e.id), append(g.Generations, e.generation), append(g.Units, e.units)
+		if grown && !e.limit.periods {
+			g.Growth = append(g.Growth, e.growth[:]...)
+		}
 	}
 	return gs
 }

@@ -10,6 +10,8 @@ import (
 
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/meters"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -24,9 +26,17 @@ func pair(t *testing.T, url string) (eu, us *natsbus.Bus) {
 	t.Helper()
 	eu, _ = startBus(t, natsbus.Options{URLs: []string{url}, Region: "eu"})
 	us, _ = startBus(t, natsbus.Options{URLs: []string{url}, Region: "us"})
+	receive(t, eu.Gaps(), "the first connection is a gap")
+	receive(t, us.Gaps(), "the first connection is a gap")
+	bothWays(t, eu, us)
+	return eu, us
+}
+
+// bothWays waits until messages cross in both directions.
+func bothWays(t *testing.T, eu, us *natsbus.Bus) {
+	t.Helper()
 	crosses(t, eu, us, usageEU)
 	crosses(t, us, eu, usageUS)
-	return eu, us
 }
 
 // publisher publishes as fast as it can until stopped, and remembers the slowest
@@ -75,8 +85,6 @@ func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
-	receive(t, eu.Gaps(), "the first connection is a gap")
-	receive(t, us.Gaps(), "the first connection is a gap")
 
 	load := publish(eu, make([]byte, 16<<10), time.Millisecond)
 	p.kill()
@@ -96,8 +104,7 @@ func TestServerKilled(t *testing.T) {
 	if slowest := load.end().slowest; slowest > time.Second {
 		t.Errorf("a call of Publish took %v", slowest)
 	}
-	crosses(t, eu, us, usageEU)
-	crosses(t, us, eu, usageUS)
+	bothWays(t, eu, us)
 	if s := eu.Status(); !s.Connected || s.URL != p.url() || s.LastError != "" {
 		t.Errorf("status when back is %+v", s)
 	}
@@ -110,8 +117,6 @@ func TestServerFrozen(t *testing.T) {
 	const freeze = 4 * time.Second
 	p := startNATS(t, "127.0.0.1:0")
 	eu, us := pair(t, p.url())
-	receive(t, eu.Gaps(), "the first connection is a gap")
-	receive(t, us.Gaps(), "the first connection is a gap")
 
 	load := publish(eu, make([]byte, 256<<10), time.Millisecond)
 	p.signal(t, syscall.SIGSTOP)
@@ -130,8 +135,7 @@ func TestServerFrozen(t *testing.T) {
 		t.Error("the queue was never full, so the socket never was: the test proves nothing")
 	}
 	t.Logf("the slowest call took %v; %d were refused", load.slowest, load.refused)
-	crosses(t, eu, us, usageEU)
-	crosses(t, us, eu, usageUS)
+	bothWays(t, eu, us)
 }
 
 // A process that ends publishes what is queued, and does not wait for a server that
@@ -173,8 +177,8 @@ func TestRunEnds(t *testing.T) {
 func TestServerAbsentAtStart(t *testing.T) {
 	t.Parallel()
 	address := ports.Addr(t)
-	log := &logBuffer{}
-	b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://user:hush@" + address}, Region: "eu", Logger: log.logger()})
+	log := &capture.Log{}
+	b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://user:hush@" + address}, Region: "eu", Logger: logger(log)})
 	await(t, "the status shows why there is no connection", func() bool { return strings.Contains(b.Status().LastError, "refused") })
 	if b.Connected() || b.Status().Since.IsZero() {
 		t.Errorf("status without a server is %+v", b.Status())
@@ -261,12 +265,12 @@ func TestSubjects(t *testing.T) {
 
 // What Publish refuses never reaches the connection.
 func TestPublishRefuses(t *testing.T) {
-	c := newCounts(t)
+	c := meters.New()
 	e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})
-	b, stop := startBus(t, natsbus.Options{Server: e, Region: "eu", Meter: c.meters.Meter("bus")})
+	b, stop := startBus(t, natsbus.Options{Server: e, Region: "eu", Meter: c.Meter})
 	await(t, "the bus is connected", b.Connected)
-	if got := c.of("regiond.bus.connected", ""); got != 1 {
-		t.Errorf("regiond.bus.connected is %d", got)
+	if got := c.Of(t, "regiond.bus.connected"); got != 1 {
+		t.Errorf("regiond.bus.connected is %v", got)
 	}
 	if err := b.Publish(usageEU, make([]byte, natsbus.MaxMessage+1)); !errors.Is(err, meshsync.ErrTooLarge) {
 		t.Errorf("Publish of too much: %v, want ErrTooLarge", err)
@@ -282,7 +286,7 @@ func TestPublishRefuses(t *testing.T) {
 		t.Errorf("Publish after the end: %v, want ErrDisconnected", err)
 	}
 	for reason, want := range map[string]int64{"too_large": 2, "disconnected": 1, "full": 0} {
-		if got := c.of("regiond.bus.dropped", reason); got != want {
+		if got := int64(c.Of(t, "regiond.bus.dropped", "reason", reason)); got != want {
 			t.Errorf("%d dropped as %s, want %d", got, reason, want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/capture"
 )
 
 // operator is who signs the accounts and users of a server, as `nsc` does.
@@ -61,9 +62,9 @@ func TestCredentials(t *testing.T) {
 	_, address := serve(t, options)
 	_, stranger := operator(t)
 	var content atomic.Pointer[[]byte] // nil cannot be read
-	log := &logBuffer{}
+	log := &capture.Log{}
 	url := "nats://" + address
-	eu, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "eu", Logger: log.logger(), Creds: func() ([]byte, error) {
+	eu, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "eu", Logger: logger(log), Creds: func() ([]byte, error) {
 		if c := content.Load(); c != nil {
 			return *c, nil
 		}
@@ -82,7 +83,7 @@ func TestCredentials(t *testing.T) {
 	lasts("Authorization Violation")
 	right, other := credentials(), credentials()
 	content.Store(&right)
-	us, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "us", Logger: log.logger(), Creds: func() ([]byte, error) {
+	us, _ := startBus(t, natsbus.Options{URLs: []string{url}, Region: "us", Logger: logger(log), Creds: func() ([]byte, error) {
 		return other, nil
 	}})
 	receive(t, eu.Gaps(), "the connection")

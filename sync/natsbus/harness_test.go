@@ -2,7 +2,6 @@ package natsbus_test
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,11 +21,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/leaks"
 )
 
@@ -86,16 +82,12 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 // await polls until cond holds.
 func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(timeout)
-	for !cond() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("not within %v: %s", timeout, what)
+	capture.Eventually(t, func() error {
+		if !cond() {
+			return errors.New(what)
 		}
-	}
+		return nil
+	})
 }
 
 // crosses publishes until to receives it: what is sent while a peer does not yet know of a
@@ -227,65 +219,4 @@ func (p *natsProcess) signal(t *testing.T, s syscall.Signal) {
 
 func (p *natsProcess) url() string { return "nats://" + p.address }
 
-// counts reads counters from a reader.
-type counts struct {
-	t      *testing.T
-	reader *metric.ManualReader
-	meters *metric.MeterProvider
-}
-
-func newCounts(t *testing.T) *counts {
-	r := metric.NewManualReader()
-	return &counts{t: t, reader: r, meters: metric.NewMeterProvider(metric.WithReader(r))}
-}
-
-// of is the sum of an instrument, or of those of its points that have an attribute of this
-// value.
-func (c *counts) of(name, value string) (sum int64) {
-	c.t.Helper()
-	var rm metricdata.ResourceMetrics
-	if err := c.reader.Collect(context.Background(), &rm); err != nil {
-		c.t.Fatal(err)
-	}
-	for _, scope := range rm.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			add := func(attributes attribute.Set, n int64) {
-				has := func(kv attribute.KeyValue) bool { return kv.Value.AsString() == value }
-				if m.Name == name && (value == "" || slices.ContainsFunc(attributes.ToSlice(), has)) {
-					sum += n
-				}
-			}
-			switch d := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				for _, p := range d.DataPoints {
-					add(p.Attributes, p.Value)
-				}
-			case metricdata.Gauge[float64]:
-				for _, p := range d.DataPoints {
-					add(p.Attributes, int64(p.Value))
-				}
-			}
-		}
-	}
-	return sum
-}
-
-// logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+func logger(to *capture.Log) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }

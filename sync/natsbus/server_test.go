@@ -17,6 +17,8 @@ import (
 
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/sync/natsbus"
+	"github.com/regiond/regiond/test/capture"
+	"github.com/regiond/regiond/test/meters"
 )
 
 // configured reads a nats.conf.
@@ -57,11 +59,11 @@ func TestPermissions(t *testing.T) {
 			{user: eu, password: e, permissions: {publish: ["rl.v1.*.eu", "rl.v1.snapshot.*", "rl.v1.loan.eu.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.snapshot.eu", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
 			{user: us, password: u, permissions: {publish: ["rl.v1.*.us", "rl.v1.snapshot.*"], subscribe: ["rl.v1.usage.*", "rl.v1.heartbeat.*", "rl.v1.loan.*.*", "rl.v1.reset.*", "rl.v1.top.*"]}}
 		] }`))
-	c, log, deaf := newCounts(t), &logBuffer{}, &logBuffer{}
+	c, log, deaf := meters.New(), &capture.Log{}, &capture.Log{}
 	eu, _ := startBus(t, natsbus.Options{
-		URLs: []string{"nats://eu:e@" + address}, Region: "eu", Logger: log.logger(), Meter: c.meters.Meter("bus"),
+		URLs: []string{"nats://eu:e@" + address}, Region: "eu", Logger: logger(log), Meter: c.Meter,
 	})
-	us, _ := startBus(t, natsbus.Options{URLs: []string{"nats://us:u@" + address}, Region: "us", Logger: deaf.logger()})
+	us, _ := startBus(t, natsbus.Options{URLs: []string{"nats://us:u@" + address}, Region: "us", Logger: logger(deaf)})
 	crosses(t, eu, us, usageEU)
 	crosses(t, us, eu, "rl.v1.snapshot.eu")
 
@@ -70,7 +72,7 @@ func TestPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "all refusals are counted", func() bool { return c.of("regiond.bus.dropped", "refused") == 20 })
+	await(t, "all refusals are counted", func() bool { return c.Of(t, "regiond.bus.dropped", "reason", "refused") == 20 })
 	if s := eu.Status(); !s.Connected || !strings.Contains(s.LastError, usageUS) {
 		t.Errorf("the status shows %+v", s)
 	}
@@ -108,9 +110,9 @@ func TestSmallPayloadIsLogged(t *testing.T) {
 		{`max_payload: 528384`, 0},
 		{``, 0},
 	} {
-		log := &logBuffer{}
+		log := &capture.Log{}
 		_, address := serve(t, configured(t, tt.conf))
-		b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger()})
+		b, stop := startBus(t, natsbus.Options{URLs: []string{"nats://" + address}, Region: "eu", Logger: logger(log)})
 		receive(t, b.Gaps(), "the first connection is a gap")
 		stop()
 		if n := strings.Count(log.String(), "set its max_payload"); n != tt.logged {
@@ -128,9 +130,9 @@ func TestPasswordIsAskedForAtEveryConnection(t *testing.T) {
 	}
 	s, address := serve(t, with("right"))
 	var password atomic.Pointer[string]
-	log := &logBuffer{}
+	log := &capture.Log{}
 	b, _ := startBus(t, natsbus.Options{
-		URLs: []string{"nats://" + address}, Region: "eu", Logger: log.logger(), Username: "eu",
+		URLs: []string{"nats://" + address}, Region: "eu", Logger: logger(log), Username: "eu",
 		Password: func() (string, error) {
 			if p := password.Load(); p != nil {
 				return *p, nil
@@ -221,16 +223,16 @@ func refuse(c net.Conn) {
 // inbox is bounded in messages and in bytes.
 func TestSlowReader(t *testing.T) {
 	for _, size := range []int{8, 256 << 10} {
-		c := newCounts(t)
+		c := meters.New()
 		e, _ := startEmbedded(t, natsbus.EmbeddedOptions{Name: "eu"})
 		eu, _ := startBus(t, natsbus.Options{Server: e, Region: "eu"})
-		us, _ := startBus(t, natsbus.Options{Server: e, Region: "us", Meter: c.meters.Meter("bus")})
+		us, _ := startBus(t, natsbus.Options{Server: e, Region: "us", Meter: c.Meter})
 		crosses(t, eu, us, usageEU)
 		receive(t, us.Gaps(), "the first connection is a gap")
 
 		fits := min(natsbus.InboxMessages, natsbus.InboxBytes/size)
-		for sent := 0; c.of("regiond.bus.dropped", "reader") < 100; sent++ {
-			if c.of("regiond.bus.received", "") > int64(fits+1000) && c.of("regiond.bus.dropped", "reader") == 0 {
+		for sent := 0; c.Of(t, "regiond.bus.dropped", "reason", "reader") < 100; sent++ {
+			if c.Of(t, "regiond.bus.received") > float64(fits+1000) && c.Of(t, "regiond.bus.dropped", "reason", "reader") == 0 {
 				t.Fatalf("nothing of %d messages of %d bytes was dropped, %d fit", sent, size, fits)
 			}
 			for errors.Is(eu.Publish(usageEU, make([]byte, size)), natsbus.ErrFull) {

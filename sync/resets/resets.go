@@ -284,9 +284,7 @@ func (s *Resets) Returned(tenant string) {
 }
 
 func (s *Resets) repeat(id uint64, tenant string) {
-	for name, cuts := range s.o.Ledger.Resets() {
-		if name == tenant {
-			s.o.Send(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
-		}
+	if cuts := s.o.Ledger.Resets()[tenant]; cuts != nil {
+		s.o.Send(wire.Reset{ID: id, Tenant: tenant, Cuts: cuts})
 	}
 }

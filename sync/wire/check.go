@@ -192,7 +192,7 @@ func (l *Loans) check() error {
 		each("wants", l.Wants, (*Want).check),
 		each("grants", l.Grants, func(g *Grant) error {
 			return cmp.Or(checkLoan(g.ID, g.Units, 0), within("units", g.Units, 1, EndOfTime), checkLoanTime("request", g.Epoch, g.Time),
-				within("max_ttl", g.MaxTTL, 0, quota.MaxTTL.Microseconds()))
+				within("max_ttl", g.MaxTTL, 0, quota.MaxTTL.Microseconds()), within("period", g.Period, 0, EndOfTime))
 		}),
 		each("returns", l.Returns, func(r *Return) error { return checkLoan(r.Loan, r.Back, r.Back) }))
 }
@@ -205,6 +205,7 @@ func (w *Want) check() error {
 	return cmp.Or(
 		checkLoanTime("want", w.Epoch, w.Time),
 		eachWithin("units", []int64{w.Need, w.Lack, w.Urgent, w.Share, w.Ceil, w.Slack, w.Cost}, 0, EndOfTime),
+		within("period", w.Period, 0, EndOfTime),
 		rate,
 		each("held", w.Held, func(h *loan.Loan) error {
 			return cmp.Or(at("lender", quota.ValidName(h.Peer)), checkLoan(h.ID, h.Units, h.Back), within("until", h.Until, 1, EndOfTime))

@@ -289,13 +289,13 @@ func (l *Loans) body() *pb.Body {
 	m.Wants = list(l.Wants, func(w Want) *pb.Want {
 		return &pb.Want{
 			Id: w.PartitionID, Epoch: w.Epoch, Time: w.Time - at, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent, Share: w.Share,
-			Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Held: list(w.Held, held), Partition: w.Sealed, Burnt: w.Burnt, Cost: w.Cost,
+			Ceil: w.Ceil, Slack: w.Slack, Rate: float32(w.Rate), Held: list(w.Held, held), Partition: w.Sealed, Burnt: w.Burnt, Cost: w.Cost, Period: w.Period,
 		}
 	})
 	m.Grants = list(l.Grants, func(g Grant) *pb.Grant {
 		return &pb.Grant{
 			Id: g.PartitionID, Epoch: g.ID.Epoch, Stamp: g.ID.Stamp - at, Units: g.Units, New: g.New,
-			RequestEpoch: g.Epoch, RequestTime: g.Time - at, MaxTtl: g.MaxTTL,
+			RequestEpoch: g.Epoch, RequestTime: g.Time - at, MaxTtl: g.MaxTTL, Period: g.Period,
 		}
 	})
 	m.Returns = list(l.Returns, func(r Return) *pb.Return {
@@ -336,13 +336,13 @@ func readLoans(m *pb.Loans) (_ *Loans, err error) {
 			return Want{PartitionID: w.Id, Sealed: w.Partition, Want: loan.Want{
 				From: from.Region, Epoch: w.Epoch, Time: at + w.Time, Need: w.Need, Lack: w.Lack, Urgent: w.Urgent,
 				Rate: float64(w.Rate), Share: w.Share, Ceil: w.Ceil, Slack: w.Slack, Burnt: w.Burnt, Cost: w.Cost,
-				Held: list(w.Held, held),
+				Held: list(w.Held, held), Period: w.Period,
 			}}
 		}),
 		Grants: list(m.Grants, func(g *pb.Grant) Grant {
 			return Grant{PartitionID: g.Id, Grant: loan.Grant{
 				From: from.Region, ID: loan.ID{Epoch: g.Epoch, Stamp: at + g.Stamp}, Units: g.Units, New: g.New,
-				Epoch: g.RequestEpoch, Time: at + g.RequestTime, MaxTTL: g.MaxTtl,
+				Epoch: g.RequestEpoch, Time: at + g.RequestTime, MaxTTL: g.MaxTtl, Period: g.Period,
 			}}
 		}),
 		Returns: list(m.Returns, func(r *pb.Return) Return {

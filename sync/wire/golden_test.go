@@ -58,6 +58,8 @@ func goldens() []sample {
 	wants.Wants[1].Sealed = []byte("not looked at here")
 	large := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 49}, Wants: []wire.Want{wantOf(1, 0)}}
 	large.Wants[0].Burnt, large.Wants[0].Cost = true, 25
+	monthly := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 46}, Wants: []wire.Want{wantOf(1, 0)}, Grants: []wire.Grant{grantOf(1)}}
+	monthly.Wants[0].Period, monthly.Grants[0].Period = 2023*12+11, 2023*12+11
 	grants := &wire.Loans{Head: wire.Head{From: process("eu-west"), Seq: 45}, Grants: []wire.Grant{grantOf(1), grantOf(2)}, Returns: []wire.Return{returnOf(3)}}
 	grants.Grants[0].New = true
 	future := append([]byte{0x08, wire.Version + 1}, wire.Append(nil, request)[2:]...)
@@ -84,6 +86,7 @@ func goldens() []sample {
 		{"snapshot_request", "ap-south asks for everything, also for what is known of itself.", wire.Append(nil, request), request, false},
 		{"loans_wants", "Two wants, one of which borrows twice, one of which names its partition.", wire.Append(nil, wants), wants, false},
 		{"loans_want_cost", "A want for a cost of 25 units, of a region that has lost its share.", wire.Append(nil, large), large, false},
+		{"loans_of_a_period", "A want and a grant of November 2023 under a limit with a calendar.", wire.Append(nil, monthly), monthly, false},
 		{"loans_grants", "A new loan, one that was extended, and a return.", wire.Append(nil, grants), grants, false},
 		{"reset", "Two processes are to delete the usage of a tenant.", wire.Append(nil, deletion), deletion, false},
 		{"reset_answer", "The cuts of two regions.", wire.Append(nil, deleted), deleted, false},
@@ -163,10 +166,10 @@ func isPacked(data []byte) bool {
 	return num == 3
 }
 
-// decoders read each kind of message, by the name of its fuzz target.
+// decoders read each kind of message.
 var decoders = map[string]func([]byte) (wire.Message, error){
 	"usage": decode[*wire.Usage], "heartbeat": decode[*wire.Heartbeat], "snapshot request": decode[*wire.SnapshotRequest],
-	"loans": decode[*wire.Loans], "reset": decode[*wire.Reset], "top": decode[*wire.Top],
+	"loans": decode[*wire.Loans], "reset": decode[*wire.Reset], "top": decode[*wire.Top], "overrides": decode[*wire.Overrides],
 }
 
 func decode[M wire.Message](data []byte) (wire.Message, error) { return wire.Decode[M](data) }

@@ -217,6 +217,8 @@ func TestLoansOutOfRangeAreRefused(t *testing.T) {
 		{"wants[0]: units[4]", func(l *loans, v int64) { l.Wants[0].Ceil = v }, amount, []int64{0, end}},
 		{"wants[0]: units[5]", func(l *loans, v int64) { l.Wants[0].Slack = v }, amount, []int64{0, end}},
 		{"wants[0]: units[6]", func(l *loans, v int64) { l.Wants[0].Cost = v }, amount, []int64{0, end}},
+		{"wants[0]: period", func(l *loans, v int64) { l.Wants[0].Period = v }, amount, []int64{0, end}},
+		{"grants[0]: period", func(l *loans, v int64) { l.Grants[0].Period = v }, amount, []int64{0, end}},
 		{"wants[1]: held[1]: epoch of the loan", func(l *loans, v int64) { l.Wants[1].Held[1].ID.Epoch = uint32(v) }, []int64{0}, []int64{1}},
 		{"wants[1]: held[1]: loan: time", func(l *loans, v int64) { l.Wants[1].Held[1].ID.Stamp = v }, []int64{0, end}, []int64{1, end - 1}},
 		{"wants[1]: held[1]: units", func(l *loans, v int64) { l.Wants[1].Held[1].Units = v }, amount, []int64{20, end}},

@@ -92,10 +92,7 @@ func (a *bareAnswer) handler(db *redis.Client) http.HandlerFunc {
 	body, naive := []byte(a.Body), redis.NewScript(naiveScript)
 	var calls atomic.Uint64
 	return func(w http.ResponseWriter, r *http.Request) {
-		var request struct {
-			bareCheck
-			Checks []bareCheck `json:"checks"` // of a batch
-		}
+		var request bareCheck
 		in, err := io.ReadAll(r.Body)
 		if err == nil && !a.Skip {
 			err = json.Unmarshal(in, &request)

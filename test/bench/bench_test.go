@@ -40,8 +40,7 @@ func TestClient(t *testing.T) {
 	defer c.close()
 	for _, load := range []func() sample{
 		func() sample { return c.saturate(50 * time.Millisecond) },
-		func() sample { return c.pace(1_000, 1, 100*time.Millisecond) },
-		func() sample { return c.pace(1_000, 10, 100*time.Millisecond) },
+		func() sample { return c.pace(1_000, 100*time.Millisecond) },
 	} {
 		served.Store(0)
 		decided.Store(0)
@@ -58,47 +57,5 @@ func TestClient(t *testing.T) {
 	c.want = []byte(wantDenied)
 	if got := c.saturate(10 * time.Millisecond); got.wrongs == 0 {
 		t.Error("decisions that are not as expected are not wrong")
-	}
-}
-
-// TestLoads: a load with answers that are neither decisions nor shed is marked, and an
-// error; one that breaks another promise is marked.
-func TestLoads(t *testing.T) {
-	line := func(tl tally, missed ...string) *load {
-		return &load{name: "load", client: &client{total: tl}, missed: missed}
-	}
-	for _, row := range []struct {
-		load *load
-		want string
-	}{
-		{line(tally{decided: 1000}), ""},
-		{line(tally{decided: 501, shed: 498, other: 1}), ""},
-		{line(tally{decided: 500, shed: 498, other: 2}), "FAILED"},
-		{line(tally{decided: 500, shed: 500}, "late"), "NOT MET late"},
-	} {
-		var out strings.Builder
-		err := printLoads(&out, []*load{row.load})
-		_, text, _ := strings.Cut(out.String(), "\n")
-		if (err != nil) != (row.want == "FAILED") || !strings.Contains(text, row.want) || row.want == "" && strings.ContainsAny(text, "FN") {
-			t.Errorf("%+v: %v\n%s", row.load.client.total, err, out.String())
-		}
-	}
-}
-
-// TestTable: goals that are met and missed, and the output of go test -bench.
-func TestTable(t *testing.T) {
-	f := figures{}
-	f.parse("BenchmarkTick/32768-2   	      20	  96937705 ns/op	         8.764 cpu-ms/tick\nPASS\n")
-	var out strings.Builder
-	err := f.print(&out, []row{
-		{"least", "Tick/32768 cpu-ms/tick", "ms", atLeast(9)},
-		{"most", "Tick/32768 cpu-ms/tick", "ms", atMost(9)},
-		{"near", "Tick/32768 cpu-ms/tick", "", about(8.5)},
-		{"none", "Fold ns/op", "", atMost(1)},
-	})
-	got := strings.Fields(out.String())
-	want := strings.Fields("figure measured goal least 8.76 ms ≥ 9 NOT MET most 8.76 ms ≤ 9 met near 8.76 about 8.5 met none – ≤ 1 not measured")
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"text/tabwriter"
 	"time"
-
-	"github.com/regiond/regiond/test/redisserver"
 )
 
 // What a new binary may cost in comparison with an old one.
@@ -21,9 +19,9 @@ const (
 // processor time per check, regiond's, and of checks per second. A ratio beyond its
 // bound is an error.
 func compare(s *stage, oldBinary string, out io.Writer) error {
-	fresh := s.serve(setup{redis: redisserver.Start(s, redisserver.Options{})})[0]
+	fresh := s.serve(setup{})[0]
 	s.regiond = oldBinary
-	old := s.serve(setup{redis: redisserver.Start(s, redisserver.Options{})})[0]
+	old := s.serve(setup{})[0]
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "check\told µs\tnew µs\tof Redis\tprocessor time\trate\t")
 	failed := 0

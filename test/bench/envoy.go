@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -68,16 +67,6 @@ func (s *stage) envoy(binary string, redis *process, policy string, settings ...
 	}
 	p := s.start(env, binary)
 	p.http, p.grpc = addrs[""], addrs["GRPC_"]
-	eventually(func() error {
-		res, err := http.Get("http://" + p.http + "/healthcheck") //nolint:noctx // loopback
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("/healthcheck: %s", res.Status)
-		}
-		return nil
-	})
+	awaitOK("http://" + p.http + "/healthcheck")
 	return p
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -14,7 +15,6 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -45,7 +45,7 @@ func envoyCalls(binary string) func(*stage, figures) {
 		r := s.serve(setup{rls: callFile})[0]
 		theirs := s.envoy(binary, r.redis, callFile, theirSettings...)
 		side := func(name string, p *process, key string, n, each int, want string) *load {
-			return s.add(name, p, r.redis, newCallClient(p.grpc, conns/each, calls(key, n, each), each, want))
+			return s.add(name, p, r.redis, newCallClient(p.grpc, conns/each, calls(key, n), each, want))
 		}
 		pair := func(name string, key string, n, each int, want string) (ours, base *load) {
 			return side(name, r.process, key, n, each, want), side(name+", envoyproxy/ratelimit", theirs, key, n, each, want)
@@ -66,7 +66,7 @@ func envoyCalls(binary string) func(*stage, figures) {
 		out["call-denied-ratio"] = refused.ratio(baseRefused, rate)
 
 		paced := side("gRPC, 2,000/s", r.process, "tenant", tenants, 1, callAllowed)
-		alternate(rounds, perSecond(2_000), 2*time.Second, paced)
+		alternate(rounds, 2_000, 2*time.Second, paced)
 		out["call-p99"] = paced.median(p99)
 	}
 }
@@ -74,9 +74,29 @@ func envoyCalls(binary string) func(*stage, figures) {
 // streams are the calls that are sent together on a connection, as a gateway's thread does with those of its clients.
 const streams = 8
 
-// calls are requests of so many values of a key, several calls in each: a HEADERS and a DATA frame for a call, whose streams
-// are filled in by connection.streams.
-func calls(key string, n, each int) (all [][]byte) {
+// calls are the messages of so many values of a key.
+func calls(key string, n int) (all [][]byte) {
+	for i := range n {
+		entry := &common.RateLimitDescriptor_Entry{Key: key, Value: fmt.Sprintf("t%07d", i)}
+		message := must(proto.Marshal(&ratelimit.RateLimitRequest{
+			Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{entry}}},
+		}))
+		all = append(all, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)) //nolint:gosec // it is short
+	}
+	return all
+}
+
+// callConnection is what a connection has over gRPC.
+type callConnection struct {
+	frames *http2.Framer
+	out    bytes.Buffer // what it is yet to send
+	id     uint32       // of the newest stream, and 1
+	said   []byte       // by the answers
+}
+
+// newCallClient is a client of gRPC, with so many calls at a time on each connection.
+func newCallClient(addr string, n int, requests [][]byte, each int, want string) *client {
+	c := &client{requests: requests, each: each, want: []byte(want), decides: []byte("O")} // in either
 	var headers bytes.Buffer
 	e := hpack.NewEncoder(&headers)
 	for _, h := range [][2]string{
@@ -89,89 +109,61 @@ func calls(key string, n, each int) (all [][]byte) {
 	} {
 		check(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})) // not in the table of a connection
 	}
-	for i := range n / each * each {
-		entry := &common.RateLimitDescriptor_Entry{Key: key, Value: fmt.Sprintf("t%07d", i)}
-		message := must(proto.Marshal(&ratelimit.RateLimitRequest{
-			Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{entry}}},
-		}))
-		data := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // it is short
-		if i%each == 0 {
-			all = append(all, nil)
-		}
-		b := bytes.NewBuffer(all[i/each])
-		f := http2.NewFramer(b, nil)
-		check(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-		check(f.WriteData(1, true, data))
-		all[i/each] = b.Bytes()
-	}
-	return all
+	c.ask = func(conn *connection) ([]byte, error) { return c.call(conn, headers.Bytes()) }
+	return c.open(addr, n)
 }
 
-// newCallClient is a client of gRPC, with so many calls at a time on each connection.
-func newCallClient(addr string, n int, requests [][]byte, each int, want string) *client {
-	var hello bytes.Buffer
-	hello.WriteString(http2.ClientPreface)
-	f := http2.NewFramer(&hello, nil)
-	check(f.WriteSettings())
-	check(f.WriteWindowUpdate(0, math.MaxInt32-1<<16)) // of a connection, and for good
-	decides := []byte("O")                             // in either
-	return (&client{requests: requests, each: each, want: []byte(want), decides: decides, hello: hello.Bytes()}).open(addr, n)
+// begin is what a connection begins with.
+func (c *connection) begin() *callConnection {
+	c.calls = &callConnection{}
+	c.calls.out.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&c.calls.out, c.in)
+	f.SetReuseFrames()
+	check(errors.Join(f.WriteSettings(), f.WriteWindowUpdate(0, math.MaxInt32-1<<16))) // of a connection, and for good
+	c.calls.frames = f
+	return c.calls
 }
 
-// frameHeader is the length of what precedes the payload of a frame of HTTP/2.
-const frameHeader = 9
-
-// streams makes the calls of a request the connection's next streams.
-func (c *connection) streams(request []byte) []byte {
-	c.own = append(c.own[:0], request...)
-	for at := 0; at < len(c.own); at += frameHeader + frameSize(c.own[at:]) {
-		if http2.FrameType(c.own[at+3]) == http2.FrameHeaders {
-			c.id += 2
-		}
-		binary.BigEndian.PutUint32(c.own[at+5:], c.id-1)
+// call makes calls and returns what their answers say, once all are there.
+func (c *client) call(conn *connection, headers []byte) ([]byte, error) {
+	p := conn.calls
+	if p == nil {
+		p = conn.begin()
 	}
-	return c.own
-}
-
-func frameSize(b []byte) int { return int(b[0])<<16 | int(b[1])<<8 | int(b[2]) }
-
-// frames reads the frames that have arrived. Once all calls of the request are answered, what is in the buffer is what the
-// answers say.
-func (c *connection) frames(each int) (answered bool, err error) {
-	at := 0
-	for c.got-at >= frameHeader {
-		b := c.buf[at:c.got]
-		size := frameSize(b)
-		if len(b) < frameHeader+size {
-			break
+	for range c.each {
+		p.id += 2
+		check(p.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: p.id - 1, BlockFragment: headers, EndHeaders: true}))
+		check(p.frames.WriteData(p.id-1, true, c.take(conn)))
+	}
+	if _, err := p.out.WriteTo(conn); err != nil {
+		return nil, err
+	}
+	p.said = p.said[:0]
+	for ended := 0; ended < c.each; {
+		frame, err := p.frames.ReadFrame()
+		if err != nil {
+			return nil, err
 		}
-		kind, flags, payload := http2.FrameType(b[3]), http2.Flags(b[4]), b[frameHeader:frameHeader+size]
-		at += frameHeader + size
-		switch {
-		case kind == http2.FrameData:
-			c.said = append(append(c.said, said(payload)...), ' ')
-		case (kind == http2.FrameSettings || kind == http2.FramePing) && !flags.Has(http2.FlagSettingsAck):
-			ack := append([]byte{0, 0, 0, b[3], byte(http2.FlagSettingsAck), 0, 0, 0, 0}, payload...)
-			if kind == http2.FrameSettings {
-				ack = ack[:frameHeader]
+		switch f := frame.(type) {
+		case *http2.DataFrame:
+			p.said = append(append(p.said, said(f.Data())...), ' ')
+		case *http2.HeadersFrame:
+			if f.StreamEnded() {
+				ended++
 			}
-			ack[2] = byte(len(ack) - frameHeader)
-			if _, err := unix.Write(c.fd, ack); err != nil {
-				return false, err
+		case *http2.SettingsFrame: // what is answered to it goes with the next calls
+			if !f.IsAck() {
+				check(p.frames.WriteSettingsAck())
 			}
-		case kind == http2.FrameGoAway, kind == http2.FrameRSTStream:
-			return false, fmt.Errorf("the server sends %v %x", kind, payload)
-		}
-		if flags.Has(http2.FlagDataEndStream) && (kind == http2.FrameData || kind == http2.FrameHeaders) {
-			if c.ended++; c.ended == each { // and nothing follows
-				c.got = copy(c.buf, c.said)
-				c.ended, c.said = 0, c.said[:0]
-				return true, nil
+		case *http2.PingFrame:
+			if !f.IsAck() {
+				check(p.frames.WritePing(true, f.Data))
 			}
+		case *http2.GoAwayFrame, *http2.RSTStreamFrame:
+			return nil, fmt.Errorf("the server sends %v", f)
 		}
 	}
-	c.got = copy(c.buf, c.buf[at:c.got])
-	return false, nil
+	return p.said, nil
 }
 
 // said is what a message says, which is in one frame: "" if nothing was decided.

@@ -49,7 +49,7 @@ func TestCallClient(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
 	for _, each := range []int{1, streams} {
-		c := newCallClient(l.Addr().String(), 8, calls("tenant", 100*each, each), each, callDenied)
+		c := newCallClient(l.Addr().String(), 8, calls("tenant", 100*each), each, callDenied)
 		served.Store(0)
 		decided.Store(0)
 		got := c.saturate(100 * time.Millisecond)
@@ -57,7 +57,7 @@ func TestCallClient(t *testing.T) {
 		if n, own := served.Load(), decided.Load(); got.decided != int(own) || got.other != int(n-own) || got.answers*each != int(n) || got.wrongs > 0 || n < 64 {
 			t.Errorf("%d at a time: %d answers, %+v, %d wrong; of %d calls %d were decided", each, got.answers, got.tally, got.wrongs, n, own)
 		}
-		c = newCallClient(l.Addr().String(), 8, calls("tenant", 100*each, each), each, callAllowed)
+		c = newCallClient(l.Addr().String(), 8, calls("tenant", 100*each), each, callAllowed)
 		if got := c.saturate(10 * time.Millisecond); got.wrongs == 0 {
 			t.Errorf("%d at a time: decisions that are not as expected are not wrong", each)
 		}

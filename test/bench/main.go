@@ -1,13 +1,13 @@
 //go:build linux
 
 // Command bench measures the figures that goals are stated for and prints them beside
-// the goals, in about nine minutes. It starts regiond, Redis and a bare net/http server
+// the goals, in about four minutes. It starts regiond, Redis and a bare net/http server
 // as processes and alternates between what it compares, so that other work of the
 // machine affects both; ratios are medians over the rounds. No figure makes it fail, but
 // a load whose checks were answered by fail modes does.
 //
 //	go run ./test/bench                 all goals, from the repository's root
-//	go run ./test/bench -only idle      one scenario
+//	go run ./test/bench -only warm      one scenario
 //	go run ./test/bench -only envoy -envoy-ratelimit FILE
 //	go run ./test/bench -only grpc -envoy-ratelimit FILE
 //	go run ./test/bench -old FILE       this tree against an older binary; fails beyond the bounds
@@ -66,20 +66,10 @@ func scenarios(envoy string) []scenario {
 		{"warm", "checks on logs that are older than their window", warm},
 		{"envoy", "checks beside envoyproxy/ratelimit", envoyRatelimit(envoy)},
 		{"grpc", "Envoy's rate limit service beside envoyproxy/ratelimit's", envoyCalls(envoy)},
-		{"overload", "more work than Redis can do in its budget", overload},
-		{"ladder", "as many checks as connections can send", ladder},
-		{"throttled", "up to five times what a throttled Redis can do", func(s *stage, _ figures) { throttled(s, false, 3*time.Second) }},
-		{"throttled-cluster", "the same in a Redis Cluster", func(s *stage, _ figures) { throttled(s, true, 3*time.Second) }},
-		{"reservations", "reserves and settles beside checks", reservations},
 		{"scopes", "global and regional limits in a mesh of three", scopes},
-		{"mesh", "checks in a busy mesh, and without a mesh", besideMesh},
 		{"telemetry", "checks with traces and metrics, and without", telemetry},
-		{"idle", "an idle regiond that knows many partitions", idle},
-		{"flood", "millions of invented tenants", flood},
 		{"limiter", "scripts, shared calls, and memory of Redis", pkg("limiter/redisstore", "^Benchmark(Collector|Windows|Entry|Expired)$", "1x")},
 		{"memory", "a million partitions in a ledger", pkg("sync/ledger", "^BenchmarkMemory$/^1000000$", "1x")},
-		{"ledger", "ticks of a million partitions", pkg("sync/ledger", "^BenchmarkTick$", "20x")},
-		{"wire", "messages", pkg("sync/wire", "^BenchmarkUsage$", "0.5s")},
 	}
 }
 

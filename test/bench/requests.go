@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 )
 
 // kind is a kind of check: its policy, and what else stands in it.
@@ -22,18 +20,11 @@ var (
 	narrow  = kind{"narrow", user}
 	global  = kind{"global", user}
 	two     = kind{"two", user}
-	tokens  = kind{"tokens", ""}
 	windows = kind{"windows", user}
 	split   = kind{"split", user}
-	logs    = kind{"logs", `,"dimensions":{"user":"u","ip":"10.0.0.1","key":"k"}`}
-	logs2   = kind{"logs", `,"cost":2` + logs.more}
-	readme2 = kind{"readme", `,"cost":2,"dimensions":{"user":"u","ip":"10.0.0.1","route":"login"}`}
 )
 
-const (
-	checkPath = "/v1/check"
-	unsettled = 5 // of so many reservations one has no settle
-)
+const checkPath = "/v1/check"
 
 // bodies are those of requests for that many tenants, each of them for several: a check, or
 // a batch.
@@ -58,25 +49,6 @@ func requests(path, prefix string, k kind, tenants, each int) (all [][]byte) {
 		all = append(all, post(path, body))
 	}
 	return all
-}
-
-// reserves are requests that hold an amount for a time each.
-func reserves(prefix string, tenants int, amount, ttlMS int64) [][]byte {
-	return requests("/v1/reserve", prefix, kind{tokens.policy, fmt.Sprintf(`,"amount":%d,"ttl_ms":%d`, amount, ttlMS)}, tenants, 1)
-}
-
-// settles writes the settle of the reservation of an answer, if that has one; one in five is never settled.
-func settles() func(request, answer []byte) []byte {
-	var count atomic.Int64
-	return func(request, answer []byte) []byte {
-		_, id, reserved := bytes.Cut(answer, []byte(`"reservation":{"id":"`))
-		if !reserved || count.Add(1)%unsettled == 0 {
-			return nil
-		}
-		id, _, _ = bytes.Cut(id, []byte(`"`))
-		body := fmt.Sprintf(`{"reservation":"%s","actual":7}`, id)
-		return append(request, post("/v1/settle", body)...)
-	}
 }
 
 func post(path, body string) []byte {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +118,7 @@ type region struct {
 
 // policies have limits that nobody comes near, not even one tenant; but every second
 // request exceeds narrow. A tenant among busy ones uses a part of second. global is wide for all regions together. two and windows have
-// limits of one partition, split and logs have partitions of their own, readme is README's.
+// limits of one partition, split has partitions of its own.
 const policies = `policies:
   - {name: wide, limits: [{name: sustained, units: 100000, per: 4s}]}
   - {name: hour, limits: [{name: sustained, units: 100000, per: 1h}]}
@@ -129,27 +128,14 @@ const policies = `policies:
   - {name: two, limits: [{name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
   - {name: windows, limits: [{name: second, units: 90000, per: 1s}, {name: minute, units: 100000, per: 1m}, {name: hour, units: 100000, per: 1h}]}
   - {name: split, limits: [{name: minute, units: 100000, per: 1m}, {name: per-user, units: 100000, per: 1m, by: [user]}]}
-  - {name: tokens, max_ttl: 1m, limits: [{name: sustained, units: 100000, per: 4s, counts: tokens}]}
-  - name: logs
-    limits: [{name: all, units: 100000, per: 1h}, {name: per-user, units: 100000, per: 1h, by: [user]},
-      {name: per-ip, units: 100000, per: 1h, by: [ip]}, {name: per-key, units: 100000, per: 1h, by: [key]}]
-  - name: readme
-    limits:
-      - {name: burst,     units: 100000, per: 1s}
-      - {name: sustained, units: 100000, per: 1m, scope: global}
-      - {name: per-user,  units: 60000,  per: 1m, by: [user]}
-      - {name: login,     units: 50000,  per: 1m, by: [ip], when: {route: login}}
 tenants: {default: {policy: wide}}
 `
 
 // setup is what serve starts; the zero value is one region with a Redis of its own.
 type setup struct {
-	regions    int
-	maxUnknown int
-	redis      *redisserver.Server  // of every region
-	cluster    *redisserver.Cluster // instead
-	env, flags []string
-	rls        string // the file of a domain "bench" of Envoy's rate limit service; "" for none
+	regions int
+	env     []string
+	rls     string // the file of a domain "bench" of Envoy's rate limit service; "" for none
 }
 
 // serve starts a regiond in each of some regions that know each other.
@@ -160,26 +146,17 @@ func (s *stage) serve(o setup) []*region {
 	addrs := make([][2]string, len(regions))
 	for i := range regions {
 		regions[i] = &region{name: fmt.Sprintf("region-%d", i)}
-		store := ""
-		if o.cluster != nil {
-			store = fmt.Sprintf(`mode: cluster, addrs: ["%s"]`, strings.Join(o.cluster.Addrs(), `", "`))
-		} else {
-			srv := o.redis
-			if srv == nil {
-				srv = redisserver.Start(s, redisserver.Options{})
-			}
-			regions[i].redis = &process{pid: srv.Pid(), http: srv.Addr()}
-			store = fmt.Sprintf("addrs: [%q]", srv.Addr())
-		}
+		srv := redisserver.Start(s, redisserver.Options{})
+		regions[i].redis = &process{pid: srv.Pid(), http: srv.Addr()}
 		addrs[i] = [2]string{ports.Addr(s), ports.Addr(s)}
-		fmt.Fprintf(text, "  - {name: %s, http: %q, admin: %q, redis: {%s}", regions[i].name, addrs[i][0], addrs[i][1], store)
+		fmt.Fprintf(text, "  - {name: %s, http: %q, admin: %q, redis: {addrs: [%q]}", regions[i].name, addrs[i][0], addrs[i][1], srv.Addr())
 		if len(regions) > 1 {
 			gossip := ports.Addr(s)
 			fmt.Fprintf(text, ", gossip: {bind: %q, advertise: %q}, nats: {embedded: true, gateway: %q}", gossip, gossip, ports.Addr(s))
 		}
 		fmt.Fprintln(text, "}")
 	}
-	fmt.Fprintf(text, "%smax_unknown: %d\n", policies, cmp.Or(o.maxUnknown, 1_000_000))
+	fmt.Fprint(text, policies+"max_unknown: 1000000\n")
 	if o.rls != "" {
 		domain := filepath.Join(s.dir, "bench.yaml")
 		check(os.WriteFile(domain, []byte(o.rls), 0o600))
@@ -188,16 +165,16 @@ func (s *stage) serve(o setup) []*region {
 	file := filepath.Join(s.dir, fmt.Sprintf("topology-%d.yaml", len(s.ending)))
 	check(os.WriteFile(file, []byte(text.String()), 0o600))
 	for i, r := range regions {
-		flags, grpc := o.flags, ""
+		args, grpc := []string{"serve", "--config", file, "--region", r.name, "--drain", "0s"}, ""
 		if o.rls != "" {
 			grpc = ports.Addr(s)
-			flags = append(slices.Clip(flags), "--grpc", grpc)
+			args = append(args, "--grpc", grpc)
 		}
-		r.process = s.start(o.env, s.regiond, append([]string{"serve", "--config", file, "--region", r.name, "--drain", "0s"}, flags...)...)
+		r.process = s.start(o.env, s.regiond, args...)
 		r.http, r.admin, r.grpc = addrs[i][0], addrs[i][1], grpc
 	}
 	for _, r := range regions {
-		r.awaitReady()
+		awaitOK("http://" + r.admin + "/readyz")
 		eventually(func() error {
 			_, body, err := ask(r.http, checkPath, bodies("first", global, 1, 1)[0]) //nolint:bodyclose // ask closes it
 			if err == nil && !bytes.Contains(body, []byte(`"mode":"global"`)) {
@@ -209,46 +186,43 @@ func (s *stage) serve(o setup) []*region {
 	return regions
 }
 
-func (p *process) awaitReady() {
+// awaitOK waits until a URL answers 200.
+func awaitOK(url string) {
 	eventually(func() error {
-		res, err := http.Get("http://" + p.admin + "/readyz") //nolint:noctx // loopback
+		res, err := http.Get(url) //nolint:noctx // loopback
 		if err != nil {
 			return err
 		}
 		defer res.Body.Close()
 		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("/readyz: %s", res.Status)
+			return fmt.Errorf("%s: %s", url, res.Status)
 		}
 		return nil
 	})
 }
 
-// bare starts a server that gives regiond's answers, of checks and of batches of the kind;
-// see bare.go.
-func (s *stage) bare(r *region, batch kind) *process {
-	take := func(path string, k kind, each int) bareAnswer {
-		res, body, err := ask(r.http, path, bodies("first", k, each, each)[0]) //nolint:bodyclose // ask closes it
+// bare starts a server that gives regiond's answers; see bare.go.
+func (s *stage) bare(r *region) *process {
+	take := func(k kind) bareAnswer {
+		res, body, err := ask(r.http, checkPath, bodies("first", k, 1, 1)[0]) //nolint:bodyclose // ask closes it
 		check(err)
 		res.Header.Del("Date")
 		res.Header.Del("Content-Length")
 		return bareAnswer{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 	}
-	take(checkPath, narrow, 1)
-	answers := map[string]bareAnswer{"/allowed": take(checkPath, wide, 1), "/denied": take(checkPath, narrow, 1)}
+	take(narrow)
+	answers := map[string]bareAnswer{"/allowed": take(wide), "/denied": take(narrow)}
 	if answers["/allowed"].Status != http.StatusOK || answers["/denied"].Status != http.StatusTooManyRequests {
 		check(fmt.Errorf("the first answers are %+v", answers))
 	}
 	naive, naiveSecond, skip := answers["/allowed"], answers["/allowed"], answers["/allowed"]
 	naive.Naive, naiveSecond.Naive, skip.Skip = time.Minute, time.Second, true
 	answers["/naive"], answers["/naive-second"], answers["/skip"] = naive, naiveSecond, skip
-	for _, each := range sizes {
-		answers[barePath(each)] = take(pathOf(each), batch, each)
-	}
 	addr := ports.Addr(s)
 	config := must(json.Marshal(bareServer{Addr: addr, Redis: r.redis.http, Answers: answers}))
 	p := s.start([]string{bareEnv + "=" + string(config)}, must(os.Executable()))
 	p.http, p.admin = addr, addr
-	p.awaitReady()
+	awaitOK("http://" + addr + "/readyz")
 	return p
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -21,9 +20,8 @@ type load struct {
 	before  func(turn int) // called before each turn; nil for nothing
 	mallocs bool           // whether allocations are counted
 	turns   []turn
-	seen    tally    // the answers of all turns, without warm-ups
-	strange string   // how an answer began that is neither a decision nor shed
-	missed  []string // promises that were not kept
+	seen    tally  // the answers of all turns, without warm-ups
+	strange string // how an answer began that is neither a decision nor shed
 }
 
 // turn is the result of a load in one turn.
@@ -37,15 +35,11 @@ type turn struct {
 
 func (t *turn) total() float64 { return t.cpu + t.redis }
 
-// conns are open at once, unless a load says otherwise.
+// conns are open at once.
 const conns = 64
 
 // load prepares a load. want is in each decision.
 func (s *stage) load(name string, server, redis *process, requests [][]byte, want string) *load {
-	return s.loadOf(conns, name, server, redis, requests, want)
-}
-
-func (s *stage) loadOf(conns int, name string, server, redis *process, requests [][]byte, want string) *load {
 	return s.add(name, server, redis, newClient(server.http, conns, requests, want))
 }
 
@@ -56,24 +50,15 @@ func (s *stage) add(name string, server, redis *process, c *client) *load {
 	return l
 }
 
-// rhythm is when requests are sent: burst at a time, perSecond in all, or with 0 as fast as
-// they are answered.
-type rhythm struct {
-	perSecond float64
-	burst     int
-}
-
-var (
-	saturated = rhythm{}
-	perSecond = func(n float64) rhythm { return rhythm{n, 1} }
-)
+// saturated is the rate of requests that are sent as soon as the one before is answered.
+const saturated = 0
 
 // warmup is how long each load runs before anything is measured.
 const warmup = 300 * time.Millisecond
 
 // alternate applies loads one after the other, over and over, so that other work of the
 // machine affects all alike. The first load of each round is another.
-func alternate(rounds int, at rhythm, d time.Duration, loads ...*load) {
+func alternate(rounds int, rate float64, d time.Duration, loads ...*load) {
 	for _, l := range loads {
 		if l.before != nil {
 			l.before(0)
@@ -86,37 +71,17 @@ func alternate(rounds int, at rhythm, d time.Duration, loads ...*load) {
 			if l.before != nil {
 				l.before(round + 1)
 			}
-			l.run(at, d)
+			l.run(rate, d)
 		}
 	}
 }
 
-// together runs functions at once. If one fails, all end before it is reported.
-func together(all ...func()) {
-	var running sync.WaitGroup
-	failed := make(chan any, len(all))
-	for _, f := range all {
-		running.Go(func() {
-			defer func() {
-				if why := recover(); why != nil {
-					failed <- why
-				}
-			}()
-			f()
-		})
-	}
-	running.Wait()
-	if len(failed) > 0 {
-		panic(<-failed)
-	}
-}
-
-// run adds a turn.
-func (l *load) run(at rhythm, d time.Duration) {
+// run adds a turn at a rate of requests per second, or saturated.
+func (l *load) run(rate float64, d time.Duration) {
 	mallocs, cpu, redis, stolen := l.mallocCount(), l.server.cpu(), l.redis.cpu(), stolenTime()
 	var s sample
-	if at.perSecond > 0 {
-		s = l.client.pace(at.perSecond, at.burst, d)
+	if rate > 0 {
+		s = l.client.pace(rate, d)
 	} else {
 		s = l.client.saturate(d)
 	}
@@ -148,13 +113,6 @@ func (l *load) mallocCount() float64 {
 		return 0
 	}
 	return l.server.metric("go_memstats_mallocs_total")
-}
-
-// miss notes a promise that was not kept.
-func (l *load) miss(broken bool, format string, args ...any) {
-	if broken {
-		l.missed = append(l.missed, fmt.Sprintf(format, args...))
-	}
 }
 
 // The figures of a turn that rows are made of.

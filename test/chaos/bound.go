@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,6 +28,9 @@ var boundClasses = map[string]struct {
 	traffic.Strict: {BoundUnits, BoundWindow}, traffic.Tenth: {BoundUnits * 11 / 10, BoundWindow}, traffic.Month: {MonthUnits, MonthWindow},
 }
 
+// hours are the periods of class hour.
+var hours = &quota.Calendar{Unit: quota.CalendarHour, Zone: time.UTC, Anchor: 1}
+
 // boundKept is how long loans and what was used before are kept in mind: (D + W)·(1 + ρ)/(1 − ρ).
 var boundKept = time.Duration(loan.TermsOf(BoundWindow.Microseconds()).Keep()) * time.Microsecond
 
@@ -52,6 +54,7 @@ type watch struct {
 
 	mu       sync.Mutex
 	stored   map[string]judge.Admissions // by class
+	periods  judge.Periods               // of class hour
 	borrowed map[string]int64            // by region: the most at once
 	failed   error                       // of what was read and not understood
 }
@@ -59,7 +62,7 @@ type watch struct {
 // watchBounds begins; end it before the world is taken down.
 func (w *World) watchBounds() *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	o := &watch{cancel: cancel, stored: map[string]judge.Admissions{}, borrowed: map[string]int64{}}
+	o := &watch{cancel: cancel, stored: map[string]judge.Admissions{}, periods: judge.Periods{}, borrowed: map[string]int64{}}
 	for class := range boundClasses {
 		o.stored[class] = judge.Admissions{}
 	}
@@ -121,7 +124,42 @@ func (o *watch) readStore(ctx context.Context, r *Region, addr string) {
 			o.stored[class].Stored(all)
 			o.mu.Unlock()
 		}
+		if err := o.readPeriods(c, r.Name); err != nil {
+			o.mu.Lock()
+			o.failed = fmt.Errorf("%s: %w", r.Name, err)
+			o.mu.Unlock()
+		}
 	})
+}
+
+// readPeriods reads what a store holds of class hour: of each tenant two periods, 'number:ends:units', 0:0:0 for none.
+func (o *watch) readPeriods(c *redis.Client, region string) error {
+	tenants, keys := make([]string, traffic.HourTenants), make([]string, traffic.HourTenants)
+	for i := range tenants {
+		tenants[i] = traffic.HourTenant(i)
+		keys[i] = fmt.Sprintf("rl:{%s}:p.limit.%s:%s:::", tenants[i], hours.AppendID(nil), traffic.Hour)
+	}
+	values, err := c.MGet(context.Background(), keys...).Result()
+	if err != nil {
+		return nil // it is away
+	}
+	all := judge.Periods{}
+	for i, value := range values {
+		text, ok := value.(string)
+		if !ok { // nothing was asked for yet
+			continue
+		}
+		var n [6]int64
+		if _, err := fmt.Sscanf(text, "%d:%d:%d:%d:%d:%d", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]); err != nil {
+			return fmt.Errorf("%s: %q: %w", keys[i], text, err)
+		}
+		all[judge.Counted{Tenant: tenants[i], Region: region, Period: n[0]}] = n[2]
+		all[judge.Counted{Tenant: tenants[i], Region: region, Period: n[3]}] = n[5]
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.periods.Stored(all)
+	return nil
 }
 
 // logged is an element of a log: 'stamp', or 'stamp:units before:cost', and maybe '+offset'. The log's header, which
@@ -137,29 +175,15 @@ func logged(element string) (us, units int64, err error) {
 	return us, units, err
 }
 
-// readLoans asks a region for its metrics.
+// readLoans asks a region for what it has borrowed.
 func (o *watch) readLoans(r *Region) {
-	status, body, err := r.admin.Do("GET", "/metrics", "")
-	if err != nil || status != 200 {
+	borrowed, err := r.metric(`regiond_loans_borrowed_units\{.*\}`)
+	if err != nil {
 		return // it is down, or frozen
-	}
-	borrowed := int64(0)
-	for line := range strings.Lines(string(body)) {
-		if !strings.HasPrefix(line, "regiond_loans_borrowed_units{") {
-			continue
-		}
-		fields := strings.Fields(line)
-		units, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-		if err != nil {
-			o.mu.Lock()
-			o.failed = fmt.Errorf("%s: metrics: %q", r.Name, line)
-			o.mu.Unlock()
-		}
-		borrowed += int64(units)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.borrowed[r.Name] = max(o.borrowed[r.Name], borrowed)
+	o.borrowed[r.Name] = max(o.borrowed[r.Name], int64(borrowed))
 }
 
 // bounds judges the limits that have a bound. No fault is an excuse.
@@ -184,6 +208,7 @@ func (x *trial) bounds(records []traffic.Record) {
 		x.object(objects...)
 		x.figures.Fullest[class] = fullest
 	}
+	x.hours(records)
 	if x.Lent != "" {
 		since := x.injected
 		if slices.Contains(x.Modes, "local") { // it was away until then
@@ -204,6 +229,34 @@ func (x *trial) bounds(records []traffic.Record) {
 	if x.figures.Borrowed == 0 {
 		x.object("bound: no region has borrowed a unit")
 	}
+}
+
+// hours judges the limits that have a bound by the calendar, each period by the clocks of the stores. That a region gets what others
+// leave is judged of tenants that were asked for before the fault, in regions that then lose nothing: loans of the rest are void.
+func (x *trial) hours(records []traffic.Record) {
+	all := x.watch.periods
+	if len(all) == 0 {
+		x.object("bound: no store was seen to hold anything of hour")
+	}
+	x.object(all.Answers(records, hours, traffic.Hour)...)
+	burnt := slices.Concat(x.Forgets, x.Loses, x.Burns)
+	stands := int64(HourUnits * (len(x.w.Regions) - len(burnt)) / len(x.w.Regions))
+	for n := range traffic.HourTenants {
+		i, tenant := n%(len(x.w.Regions)+1), traffic.HourTenant(n)
+		if i == len(x.w.Regions) || slices.Contains(burnt, x.w.Regions[i].Name) || !slices.ContainsFunc(records, func(r traffic.Record) bool {
+			return r.Tenant == tenant && r.Return < x.injected
+		}) {
+			continue
+		}
+		judged, objects := all.Left(records, hours, stands, x.w.Regions[i].Name, tenant)
+		x.object(objects...)
+		if judged {
+			x.figures.Left++
+		}
+	}
+	fullest, objects := all.Within(HourUnits)
+	x.object(objects...)
+	x.figures.Fullest[traffic.Hour] = fullest
 }
 
 // trueUS is when the store's TIME was that of an answer.
@@ -250,23 +303,8 @@ func appliedBy(records []traffic.Record, units int64) (all time.Duration, object
 
 // share is a region's part of a class's bound, as it reports it.
 func (r *Region) share(class string) (int64, error) {
-	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+class+"-00?explain=1", "")
-	var usage struct {
-		Explain struct {
-			Limits []struct {
-				Bound struct {
-					Share int64 `json:"share"`
-				} `json:"bound"`
-			} `json:"limits"`
-		} `json:"explain"`
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &usage)
-	}
-	if err != nil || status != 200 || len(usage.Explain.Limits) != 1 {
-		return 0, fmt.Errorf("%s: usage of %s: status %d, %w", r.Name, class, status, err)
-	}
-	return usage.Explain.Limits[0].Bound.Share, nil
+	l, err := r.explained(class + "-00")
+	return l.Bound.Share, err
 }
 
 // inForce waits until each region of the layout in force has its part of strict's bound under it.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
@@ -21,6 +20,7 @@ const (
 	QuietUnits  = 30      // per QuietWindow, globally
 	BoundUnits  = 100     // per BoundWindow, globally, with max_overshoot: 0% and 10%
 	MonthUnits  = 450     // per MonthWindow, globally, with max_overshoot: 0%
+	HourUnits   = 120     // per hour of the calendar, globally, with max_overshoot: 0%
 	HeldUnits   = 1000    // tokens per HeldWindow, regionally
 )
 
@@ -72,21 +72,24 @@ func (w *World) topologyOf(l Layout) string {
 		fmt.Fprintf(b, "  - name: %s\n    limits: [{name: limit, %s}]\n", p.class, p.limit)
 	}
 	for _, p := range []struct {
-		class  string
-		units  int
-		window time.Duration
-		most   string
+		class string
+		units int
+		time  string
+		most  string
 	}{
-		{traffic.Strict, BoundUnits, BoundWindow, "0%"}, {traffic.Tenth, BoundUnits, BoundWindow, "10%"}, {traffic.Month, MonthUnits, MonthWindow, "0%"},
+		{traffic.Strict, BoundUnits, "per: " + BoundWindow.String(), "0%"},
+		{traffic.Tenth, BoundUnits, "per: " + BoundWindow.String(), "10%"},
+		{traffic.Month, MonthUnits, "per: " + MonthWindow.String(), "0%"},
+		{traffic.Hour, HourUnits, "calendar: hour", "0%"},
 	} {
 		fmt.Fprintf(b, "  - name: %s\n    on_store_loss: closed\n", p.class)
-		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, per: %v, scope: global, max_overshoot: %s}]\n", p.units, p.window, p.most)
+		fmt.Fprintf(b, "    limits: [{name: limit, units: %d, %s, scope: global, max_overshoot: %s}]\n", p.units, p.time, p.most)
 	}
 	fmt.Fprintf(b, "  - name: %s\n    max_ttl: %v\n    limits: [{name: limit, units: %d, per: %v, counts: tokens}]\n", heldClass, heldTTL, HeldUnits, HeldWindow)
 	b.WriteString("tenants:\n")
 	for class, n := range map[string]int{
 		traffic.Dear: traffic.DearTenants, traffic.Hot: traffic.HotTenants, traffic.Edge: traffic.EdgeTenants, traffic.Quiet: traffic.QuietTenants,
-		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants, traffic.Month: traffic.BoundTenants,
+		traffic.Strict: traffic.BoundTenants, traffic.Tenth: traffic.BoundTenants, traffic.Month: traffic.BoundTenants, traffic.Hour: traffic.HourTenants,
 		heldClass: heldTenants,
 	} {
 		for i := range n {

@@ -27,13 +27,6 @@ func set[T any](name string, to func(T) error, bad, good T) Fault {
 	return Fault{Name: name, Inject: func() error { return to(bad) }, Heal: func() error { return to(good) }}
 }
 
-// then does something after a fault has been healed.
-func (f Fault) then(do func() error) Fault {
-	heal := f.Heal
-	f.Heal = func() error { return errors.Join(heal(), do()) }
-	return f
-}
-
 // Both is two faults at once, healed in reverse order.
 func Both(a, b Fault) Fault {
 	return Fault{
@@ -139,6 +132,19 @@ const (
 // Kill kills a program in regions. Healed, it starts again with the same arguments.
 func (w *World) Kill(program string, regions ...string) Fault {
 	return w.programs("killed", program, regions, func(p *process) error { p.kill(); return nil }, (*process).start)
+}
+
+// Brief is a fault that is over after a time, while the scenario goes on.
+func Brief(f Fault, d time.Duration) Fault {
+	return Fault{
+		Name: fmt.Sprintf("%s for %v", f.Name, d),
+		Inject: func() error {
+			err := f.Inject()
+			time.Sleep(d)
+			return errors.Join(err, f.Heal())
+		},
+		Heal: nothing,
+	}
 }
 
 // Freeze stops a program in regions: connections stay open and nothing is answered.

@@ -9,6 +9,22 @@ import (
 	"github.com/regiond/regiond/test/chaos/wan"
 )
 
+// Nothing goes wrong: all lines have their delay, there and back.
+func (w *World) Nothing() Fault {
+	return Fault{Name: "nothing", Inject: nothing, Heal: func() error {
+		for _, r := range w.Regions {
+			trips, err := r.metric(`regiond_region_rtt_seconds\{.*\}`) // of both others
+			if least := 4 * w.options.Line.Delay.Seconds(); err == nil && trips < least {
+				err = fmt.Errorf("%s: round trips of %.3f s to two regions, want %.3f at least", r.Name, trips, least)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
 // Partition cuts all lines between groups of regions.
 func (w *World) Partition(groups ...[]string) Fault {
 	group := func(i int) int {

@@ -18,8 +18,8 @@ func (w *World) SlowRedis(name string, d time.Duration) Fault {
 	return set(fmt.Sprintf("Redis of %s slower by %v", name, d), func(d time.Duration) error { r.proxy.Delay(d); return nil }, d, 0)
 }
 
-// SilenceRedis has existing connections to a region's Redis fall silent for ever. New ones
-// work. It needs Options.Proxy.
+// SilenceRedis has existing connections to a region's Redis fall silent for ever, see faultproxy.Connections.
+// New ones work. It needs Options.Proxy.
 func (w *World) SilenceRedis(name string, which faultproxy.Connections) Fault {
 	return Fault{Name: "connections to the Redis of " + name + " silent", Inject: func() error { w.region(name).proxy.Silence(which); return nil }, Heal: nothing}
 }

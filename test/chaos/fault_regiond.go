@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -88,18 +87,13 @@ func (w *World) Reload(tenant string, from, to int, apart time.Duration) Fault {
 	}
 }
 
-// limit is a tenant's limit as a region reports it.
+// limit is a tenant's limit as a region reports it. An answer by the fail mode is an error: it goes by the file where an override
+// cannot be read.
 func (r *Region) limit(tenant string) (int64, error) {
-	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+tenant, "")
 	var answer traffic.Answer
-	if err == nil {
-		err = json.Unmarshal(body, &answer)
+	err := r.ask(r.target.Regiond, "GET", "/v1/usage/"+tenant, "", &answer)
+	if err == nil && answer.Mode == "local" {
+		err = fmt.Errorf("%s answers for %s by its fail mode: %s", r.Name, tenant, answer.Reason)
 	}
-	if err == nil && status != 200 {
-		err = fmt.Errorf("status %d", status)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: limit of %s: %w", r.Name, tenant, err)
-	}
-	return answer.Limit, nil
+	return answer.Limit, err
 }

@@ -40,15 +40,14 @@ const (
 type hostile struct {
 	w        *World
 	achieved *Achieved
-	unjudged []string // regions whose regiond is away meanwhile
 	resting  map[string]int64
 	refused  map[string]int64
 }
 
 // hostile has somebody attack from Inject until Heal, which measures what that achieved. after
 // may add to it, and objects.
-func (w *World) hostile(what string, unjudged []string, attack func(ctx context.Context) error, after func(*Achieved) error) Fault {
-	h := &hostile{w: w, achieved: &Achieved{}, unjudged: unjudged}
+func (w *World) hostile(what string, attack func(ctx context.Context) error, after func(*Achieved) error) Fault {
+	h := &hostile{w: w, achieved: &Achieved{}}
 	f := background(what, func(ctx context.Context) error {
 		var watching sync.WaitGroup
 		var seen error
@@ -65,20 +64,10 @@ func (w *World) hostile(what string, unjudged []string, attack func(ctx context.
 	return f
 }
 
-// attacked are the regions whose regiond is judged.
-func (h *hostile) attacked() (all []*Region) {
-	for _, r := range h.w.Regions {
-		if !slices.Contains(h.unjudged, r.Name) {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
 // begin notes what the processes hold, and has the kernel forget their largest memory.
 func (h *hostile) begin() error {
 	h.resting = map[string]int64{}
-	for _, r := range h.attacked() {
+	for _, r := range h.w.Regions {
 		now, _, err := r.memory()
 		if err == nil {
 			err = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.regiond.cmd.Process.Pid), []byte("5"), 0)
@@ -96,7 +85,7 @@ func (h *hostile) begin() error {
 // end is what it came to.
 func (h *hostile) end() error {
 	var errs []error
-	for _, r := range h.attacked() {
+	for _, r := range h.w.Regions {
 		_, most, err := r.memory()
 		more := (most - h.resting[r.Name]) >> 20
 		if h.achieved.MemoryMiB = max(h.achieved.MemoryMiB, more); err == nil && more > mostMemoryMiB {
@@ -116,7 +105,7 @@ func (h *hostile) end() error {
 
 // watch holds the regions to seeing each other by gossip.
 func (h *hostile) watch(ctx context.Context) error {
-	all := h.attacked()
+	all := h.w.Regions
 	h.achieved.Members = len(all)
 	for ctx.Err() == nil {
 		for _, r := range all {
@@ -138,7 +127,7 @@ func (h *hostile) watch(ctx context.Context) error {
 // allRefused is what the regions under attack have refused, by protocol and reason.
 func (h *hostile) allRefused() (map[string]int64, error) {
 	all := map[string]int64{}
-	for _, r := range h.attacked() {
+	for _, r := range h.w.Regions {
 		page, err := r.metrics()
 		if err != nil {
 			return nil, err

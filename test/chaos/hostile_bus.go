@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,7 +24,7 @@ const forgeEvery = 10 * time.Millisecond
 // NeighbourOnNATS has somebody on a region's NATS, who has its rights and no key, forge messages of
 // every kind, and change, cut, repeat and redirect all that passes.
 func (w *World) NeighbourOnNATS(name string) Fault {
-	return w.hostile("a neighbour on the NATS of "+name, nil, func(ctx context.Context) error {
+	return w.hostile("a neighbour on the NATS of "+name, func(ctx context.Context) error {
 		return w.joined(ctx, name, func(nc *nats.Conn) error {
 			random := rand.New(rand.NewPCG(w.options.Seed, 4))
 			if _, err := nc.Subscribe("rl.v1.>", func(m *nats.Msg) { mishandle(nc, m, name, random) }); err != nil {
@@ -41,44 +40,12 @@ func (w *World) NeighbourOnNATS(name string) Fault {
 	})
 }
 
-// FormerMember replaces the key of all regions, a step at a time, under load. Then somebody who has
-// the former key gossips, and forges messages on a region's NATS.
-func (w *World) FormerMember(name string) Fault {
-	r := w.region(name)
-	former := w.key
-	var met int
-	f := w.hostile("a former member at "+name, nil, func(ctx context.Context) error {
-		key, err := base64.StdEncoding.DecodeString(former)
-		if err != nil {
-			return err
-		}
-		g, err := w.strangeMember(r.ns, name, key, r.other, r.gossip())
-		if err != nil {
-			return err
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- g.Run(ctx) }()
-		err = w.joined(ctx, name, func(nc *nats.Conn) error { return w.forge(ctx, nc, name, former) })
-		met = len(g.Members())
-		return errors.Join(err, <-ended)
-	}, func(a *Achieved) error {
-		a.Beside = fmt.Sprintf("met %d members", max(0, met-1))
-		if met > 1 || a.Invented > 0 || a.Refused["bus mac"] == 0 || a.Refused["gossip key"] == 0 {
-			return fmt.Errorf("hostile: the former member knows %d members, others see %d too many, and refused %v", met, a.Invented, a.Refused)
-		}
-		return nil
-	})
-	inject := f.Inject
-	f.Inject = func() error { return errors.Join(w.rotate(), inject()) }
-	return f
-}
-
 // StolenKey has somebody on a region's NATS, who has its rights and the key, claim a thousand times a
 // limit in its name, in many generations. Healed, it leaves.
 func (w *World) StolenKey(name string) Fault {
 	var counted int64
 	var short []string
-	return w.hostile("a holder of the key at "+name, nil, func(ctx context.Context) error {
+	return w.hostile("a holder of the key at "+name, func(ctx context.Context) error {
 		return w.joined(ctx, name, func(nc *nats.Conn) error {
 			f, err := w.forger(name, w.key)
 			f.self.Instance = "stolen" // beside the region's own
@@ -121,60 +88,11 @@ func (w *World) mostCounted(name, class string) (most int64, err error) {
 	return most, nil
 }
 
-// rotate replaces the key of all regions in three steps, and no honest message is refused.
-func (w *World) rotate() error {
-	before, next := w.key, newKey()
-	h := &hostile{w: w}
-	refused, err := h.allRefused()
-	if err != nil {
-		return err
-	}
-	partitions := "partitions " + before
-	for i, lines := range [][]string{{before, next, partitions}, {next, before, partitions}, {next, partitions}} {
-		for _, r := range w.Regions {
-			if err := w.rekey(r, lines); err != nil {
-				return fmt.Errorf("step %d: %w", i+1, err)
-			}
-		}
-		w.History.Note(fmt.Sprintf("step %d of the key's replacement is done", i+1))
-	}
-	w.key = next
-	after, err := h.allRefused()
-	for reason, n := range after {
-		if n > refused[reason] {
-			err = errors.Join(err, fmt.Errorf("hostile: %d messages refused (%s) while the key was replaced", n-refused[reason], reason))
-		}
-	}
-	return err
-}
-
-// rekey gives a region's regiond another key file, and waits until it has read it.
-func (w *World) rekey(r *Region, lines []string) error {
-	const reloads = `regiond_config_reloads_total\{.*result="ok".*\}`
-	before, err := r.metric(reloads)
-	if err == nil {
-		err = w.writeKeys(r.Name, lines...)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = w.Await(5*time.Second, r.Name+" reads its keys", func() error {
-		n, err := r.metric(reloads)
-		if err == nil && n == before {
-			err = errors.New("it has not reloaded")
-		}
-		return err
-	})
-	return err
-}
-
 // joined does something on a region's NATS, with the rights of its regiond.
 func (w *World) joined(ctx context.Context, name string, do func(nc *nats.Conn) error) error {
-	nc, err := nats.Connect("nats://"+natsAddr, nats.SetCustomDialer(dialer{w.region(name)}), nats.UserInfo(name, natsPassword),
-		nats.NoEcho(), nats.Timeout(5*time.Second),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // it tries what is not permitted
+	nc, err := w.joinBus(name)
 	if err != nil {
-		return fmt.Errorf("join the NATS of %s: %w", name, err)
+		return err
 	}
 	defer nc.Close()
 	err = do(nc)
@@ -264,6 +182,3 @@ func (f *forger) leave() []byte {
 		Head: wire.Head{From: f.self, Seq: f.next()}, TimeUS: time.Now().UnixMicro(), Members: []string{f.self.Region}, Leaving: true,
 	})
 }
-
-// at is an address and port.
-func at(addr netip.Addr, port uint16) string { return netip.AddrPortFrom(addr, port).String() }

@@ -101,7 +101,6 @@ func TestNemesis(t *testing.T) {
 				func() chaos.Fault { return w.Kill(chaos.NATS, us) },
 				func() chaos.Fault { return w.Freeze(chaos.NATS, eu) },
 				func() chaos.Fault { return w.DuplicateNATS(ap, time.Second) },
-				func() chaos.Fault { return w.PoisonNATS(us) },
 				func() chaos.Fault { return w.Partition([]string{eu, us}, []string{ap}) },
 				func() chaos.Fault { return w.Partition([]string{eu}, []string{us}, []string{ap}) },
 				func() chaos.Fault { return w.CutBetween(us, ap) },

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -103,15 +102,11 @@ func (o *Overload) crowd(ctx context.Context, load traffic.Load, to *traffic.Tar
 }
 
 // End ends it and returns when that was.
-func (o *Overload) End() (time.Duration, error) {
+func (o *Overload) End() time.Duration {
 	o.cancel()
 	<-o.done
 	o.client.HangUp()
 	o.r.redis.throttle.Stop()
 	o.r.redis.throttle = nil
-	var err error
-	for _, extra := range o.client.Extra() {
-		err = errors.Join(err, errors.New(extra))
-	}
-	return o.w.History.Note("the overload ends"), err
+	return o.w.History.Note("the overload ends")
 }

@@ -4,10 +4,7 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/regiond/regiond/test/chaos/judge"
@@ -33,37 +30,22 @@ func (w *World) SetOverride(region, tenant string, units int64) (version string,
 	if units == 0 {
 		method, body = "DELETE", ""
 	}
-	status, answer, err := w.region(region).admin.Do(method, "/v1/overrides/"+tenant, body)
-	if err == nil && status != http.StatusOK {
-		err = errors.New(string(answer))
-	}
-	var made Override
-	if err == nil {
-		err = json.Unmarshal(answer, &made)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s: override of %s: %w", region, tenant, err)
-	}
-	return made.Version, nil
+	r, made := w.region(region), Override{}
+	err = r.ask(r.admin, method, "/v1/overrides/"+tenant, body, &made)
+	return made.Version, err
 }
 
 // Overrides are those in force in a region, by tenant.
 func (w *World) Overrides(region string) (map[string]Override, error) {
-	status, answer, err := w.region(region).admin.Do("GET", "/v1/overrides?limit=1000", "")
-	if err == nil && status != http.StatusOK {
-		err = errors.New(string(answer))
-	}
 	var page struct {
 		Overrides []struct {
 			Tenant string `json:"tenant"`
 			Override
 		} `json:"overrides"`
 	}
-	if err == nil {
-		err = json.Unmarshal(answer, &page)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: overrides: %w", region, err)
+	r := w.region(region)
+	if err := r.ask(r.admin, "GET", "/v1/overrides?limit=1000", "", &page); err != nil {
+		return nil, err
 	}
 	all := map[string]Override{}
 	for _, o := range page.Overrides {

@@ -4,7 +4,10 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,6 +72,21 @@ func (r *Region) open(t testing.TB) error {
 		r.admin.HangUp()
 		_ = r.store.Close() // fails only when it is closed already
 	})
+	return nil
+}
+
+// ask has a listener of the region answer, and reads what it answers into v.
+func (r *Region) ask(c *traffic.Client, method, path, body string, v any) error {
+	status, answer, err := c.Do(method, path, body)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", status, answer)
+	}
+	if err == nil {
+		err = json.Unmarshal(answer, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s %s: %w", r.Name, method, path, err)
+	}
 	return nil
 }
 

@@ -49,6 +49,7 @@ type Figures struct {
 	// Fullest windows of limits with a bound, by class, and what regions had borrowed at most.
 	Fullest  map[string]judge.Fullest `json:"fullest"`
 	Borrowed int64                    `json:"borrowed"`
+	Left     int                      `json:"left"`      // regions of which it was judged that they got what others left
 	LentMS   float64                  `json:"lent_ms"`   // from a loss to the first unit of month that others lent
 	ClosedMS float64                  `json:"closed_ms"` // the longest that a wrong clock closed strict
 }
@@ -127,7 +128,7 @@ type moment struct {
 // log.
 func (x *trial) timeline() string {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%s: %s, profile %s, %d requests a second, seed %d\n\n", x.t.Name(), x.fault.Name, x.Profile.Name, rate(), x.World.Seed)
+	fmt.Fprintf(b, "%s: %s, profile %s, %d requests a second, seed %d\n\n", x.t.Name(), x.fault.Name, x.Profile.Name, x.figures.Rate, x.World.Seed)
 	for _, o := range x.objects {
 		fmt.Fprintln(b, "-", o)
 	}

@@ -24,10 +24,12 @@ type resources struct {
 }
 
 // holds asks a region's regiond and the kernel. The gateway's connections are hung up
-// first: each has a goroutine and a file at the other end.
+// first: each has a goroutine and a file at the other end. Those to the bare handler are, too:
+// what is sent next is to be compared, and has to dial.
 func (r *Region) holds() (resources, error) {
 	var v resources
 	r.target.Regiond.HangUp()
+	r.target.Bare.HangUp()
 	_, body, err := r.admin.Do("GET", "/debug/pprof/goroutine?debug=1", "")
 	if err != nil {
 		return v, fmt.Errorf("%s: goroutines: %w", r.Name, err)
@@ -36,18 +38,12 @@ func (r *Region) holds() (resources, error) {
 	if v.goroutines, err = strconv.ParseInt(line[strings.LastIndexByte(line, ' ')+1:], 10, 64); err != nil {
 		return v, fmt.Errorf("%s: goroutines: %q", r.Name, line)
 	}
-	proc := fmt.Sprintf("/proc/%d", r.regiond.cmd.Process.Pid)
-	files, err := os.ReadDir(proc + "/fd")
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.regiond.cmd.Process.Pid))
 	if err != nil {
 		return v, err
 	}
 	v.files = int64(len(files))
-	statm, err := os.ReadFile(proc + "/statm")
-	if err != nil {
-		return v, err
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
-	v.memory = pages * int64(os.Getpagesize())
+	v.memory, _, err = r.memory()
 	return v, err
 }
 

@@ -16,9 +16,7 @@ func TestRedis(t *testing.T) {
 	run(t, []scenario{
 		// Nothing is wrong: what the machine and the lines do by themselves.
 		{"NothingWrong", chaos.Scenario{
-			Fault: func(*chaos.World) chaos.Fault {
-				return chaos.Fault{Name: "nothing", Inject: func() error { return nil }, Heal: func() error { return nil }}
-			},
+			Fault: (*chaos.World).Nothing,
 			Lasts: 3 * time.Second, Unmoved: chaos.Names(),
 		}},
 		{"RedisKilled", chaos.Scenario{
@@ -110,10 +108,6 @@ func TestBus(t *testing.T) {
 			Profile: traffic.HotTenant(), Fault: func(w *chaos.World) chaos.Fault { return w.DuplicateNATS(eu, 700*time.Millisecond) },
 			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
 		}},
-		{"NATSPoisoned", chaos.Scenario{
-			Fault: func(w *chaos.World) chaos.Fault { return w.PoisonNATS(eu) },
-			Lasts: 4 * time.Second, Unmoved: chaos.Names(),
-		}},
 	})
 }
 
@@ -156,10 +150,10 @@ func TestLines(t *testing.T) {
 
 func TestRegions(t *testing.T) {
 	run(t, []scenario{
-		{"RegionFrozen", chaos.Scenario{
+		{"RegionFrozen", bounded(chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.Freeze(chaos.All, us) },
 			Lasts: 4 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
-		}},
+		})},
 		{"RegionCrashedBackElsewhere", chaos.Scenario{
 			Fault: func(w *chaos.World) chaos.Fault { return w.CrashRegion(us) },
 			Lasts: 3 * time.Second, Notice: within(chaos.NoticeSilence, eu, ap), Again: chaos.AgainRedialled, Down: []string{us},
@@ -214,7 +208,13 @@ func TestBound(t *testing.T) {
 		{"RegionRestarted", bounded(chaos.Scenario{
 			World: with(func(o *chaos.Options) { o.Disk = true }),
 			Fault: func(w *chaos.World) chaos.Fault { return w.Kill(chaos.All, us) },
-			Lasts: 2 * time.Second, Again: chaos.AgainRedialled, Down: []string{us}, Repeats: true,
+			// No process is left that knows whether the log is whole.
+			Lasts: 2 * time.Second, Again: chaos.AgainRedialled, Down: []string{us}, Burns: []string{us}, Repeats: true,
+		})},
+		{"RedisBackWithLog", bounded(chaos.Scenario{
+			World: with(func(o *chaos.Options) { o.Disk = true }),
+			Fault: func(w *chaos.World) chaos.Fault { return chaos.Brief(w.Kill(chaos.Redis, us), 500*time.Millisecond) },
+			Lasts: 3 * time.Second, Notice: within(chaos.NoticeRedis, us), Modes: away(),
 		})},
 	})
 }
@@ -223,11 +223,13 @@ func TestBound(t *testing.T) {
 const lessened = 60
 
 // TestOverload: five times as much as Redis can do, all the while. The usual requests are few, so
-// that what comes one by one is within its capacity.
+// that what comes one by one is within its capacity; half of them are for the region that is judged.
 func TestOverload(t *testing.T) {
 	var singles judge.Singles
 	overloaded := func(s chaos.Scenario) chaos.Scenario {
-		s.Overload, s.Rate, s.Singles = us, 600, &singles
+		s = usual(s)
+		s.Profile.Regions = []int{25, 50, 25}
+		s.Overload, s.Rate, s.Singles = us, 400, &singles
 		return s
 	}
 	run(t, []scenario{

@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -154,28 +153,40 @@ func (w *World) differences(want totals) (wrong []string, asked, exact int) {
 
 // believes asks a region what it thinks that the others admitted of a tenant.
 func (r *Region) believes(tenant string) (map[string]int64, error) {
-	status, body, err := r.target.Regiond.Do("GET", "/v1/usage/"+tenant+"?explain=1", "")
-	var usage struct {
-		Explain struct {
-			Limits []struct {
-				Peers []struct {
-					Region   string `json:"region"`
-					Estimate int64  `json:"estimate"`
-				} `json:"peers"`
-			} `json:"limits"`
-		} `json:"explain"`
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &usage)
-	}
-	if err != nil || status != 200 || len(usage.Explain.Limits) != 1 {
-		return nil, fmt.Errorf("%s: usage of %s: status %d, %w", r.Name, tenant, status, err)
-	}
+	l, err := r.explained(tenant)
 	peers := map[string]int64{}
-	for _, p := range usage.Explain.Limits[0].Peers {
+	for _, p := range l.Peers {
 		peers[p.Region] = p.Estimate
 	}
-	return peers, nil
+	return peers, err
+}
+
+// explained is the used part of what a region explains of a limit.
+type explained struct {
+	Bound struct {
+		Share int64 `json:"share"`
+	} `json:"bound"`
+	Peers []struct {
+		Region   string `json:"region"`
+		Estimate int64  `json:"estimate"`
+	} `json:"peers"`
+}
+
+// explained asks a region about the one limit of a tenant.
+func (r *Region) explained(tenant string) (explained, error) {
+	var usage struct {
+		Explain struct {
+			Limits []explained `json:"limits"`
+		} `json:"explain"`
+	}
+	err := r.ask(r.target.Regiond, "GET", "/v1/usage/"+tenant+"?explain=1", "", &usage)
+	if err == nil && len(usage.Explain.Limits) != 1 {
+		err = fmt.Errorf("%s explains %d limits of %s", r.Name, len(usage.Explain.Limits), tenant)
+	}
+	if err != nil {
+		return explained{}, err
+	}
+	return usage.Explain.Limits[0], nil
 }
 
 // Settled insists that soon every region believes of every other, to the unit, what it

@@ -4,14 +4,12 @@ package chaos
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +79,7 @@ func Start(t testing.TB, o Options) *World {
 	w := &World{History: traffic.NewHistory(), t: t, options: o, layout: Layout{Revision: 1, Weights: [3]int64{1, 1, 1}}, dir: t.TempDir()}
 	w.key = newKey()
 	for _, name := range Names() {
-		if err := w.writeKeys(name, w.key); err != nil {
+		if err := os.WriteFile(w.keyFile(name), []byte(w.key+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,15 +120,6 @@ func newKey() string {
 
 // keyFile is a region's key file.
 func (w *World) keyFile(name string) string { return filepath.Join(w.dir, name+"-key") }
-
-// writeKeys replaces a region's key file.
-func (w *World) writeKeys(name string, lines ...string) error {
-	next := w.keyFile(name) + "~"
-	if err := os.WriteFile(next, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, w.keyFile(name))
-}
 
 // end kills all processes and waits for them, so that none takes time from the next world.
 // The kernel would do it with the namespaces, a moment later.
@@ -217,16 +206,7 @@ type regionsView struct {
 // sees asks a region what it sees.
 func (r *Region) sees() (regionsView, error) {
 	var v regionsView
-	status, body, err := r.admin.Do("GET", "/v1/regions", "")
-	if err == nil && status != 200 {
-		err = fmt.Errorf("status %d", status)
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &v)
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: what it sees: %w", r.Name, err)
-	}
+	err := r.ask(r.admin, "GET", "/v1/regions", "", &v)
 	return v, err
 }
 

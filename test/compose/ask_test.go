@@ -19,19 +19,19 @@ type answer struct {
 	Name, Basis, Mode string
 	Reason, Detail    string
 	Limits            []struct {
-		Name               string
-		Remaining, Ceiling int64
+		Name      string
+		Remaining int64
 	}
 }
 
-// limit is one of the answer's limits; −1 stands for one that is not in it.
-func (a answer) limit(name string) struct{ Remaining, Ceiling int64 } {
+// sustained is what remains of that limit; −1 where it is not in the answer.
+func (a answer) sustained() int64 {
 	for _, l := range a.Limits {
-		if l.Name == name {
-			return struct{ Remaining, Ceiling int64 }{l.Remaining, l.Ceiling}
+		if l.Name == "sustained" {
+			return l.Remaining
 		}
 	}
-	return struct{ Remaining, Ceiling int64 }{-1, -1}
+	return -1
 }
 
 // client has a short timeout: a deployment that does not answer within two seconds
@@ -127,21 +127,8 @@ func (p *project) await(t *testing.T, region, tenant string, ok func(answer) boo
 	return a
 }
 
-// awaitMode waits for a mode of global limits and returns how long after since it
-// was first answered.
-func (p *project) awaitMode(t *testing.T, region, mode string, since time.Time) time.Duration {
-	t.Helper()
-	p.await(t, region, "watcher", func(a answer) bool { return a.Mode == mode })
-	return time.Since(since)
-}
-
 // eventually asks again and again until it is so.
 func eventually(t *testing.T, what string, so func() (bool, string)) {
-	t.Helper()
-	within(t, timeout, what, so)
-}
-
-func within(t *testing.T, timeout time.Duration, what string, so func() (bool, string)) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -54,6 +54,18 @@ func isScript(command string) bool {
 	return strings.EqualFold(command, "EVALSHA")
 }
 
+// decides reports whether a command is part of a decision, which came after last: the script, TIME behind it, and
+// what a client says first on a connection that it has kept ready.
+func decides(command, last string) bool {
+	switch strings.ToUpper(command) {
+	case "EVALSHA", "HELLO", "CLIENT":
+		return true
+	case "TIME":
+		return isScript(last)
+	}
+	return false
+}
+
 // Connections are some of those that a client has.
 type Connections uint8
 
@@ -62,6 +74,7 @@ const (
 	All Connections = iota
 	// Scripts are those that have carried EVALSHA.
 	Scripts
-	// Others are those that have not.
+	// Others are all, each from its next command on that decides nothing: one that has not
+	// carried a decision yet may carry the next.
 	Others
 )

@@ -33,6 +33,8 @@ type link struct {
 	mu       sync.Mutex
 	expected []string // commands sent and not yet answered, oldest first
 	scripts  bool     // some were
+	last     string   // of them
+	fussy    bool     // falls silent at the next that decides nothing
 	silent   bool     // nothing reaches the client any more
 }
 
@@ -147,6 +149,8 @@ func (l *link) expect(command string) {
 	defer l.mu.Unlock()
 	l.expected = append(l.expected, command)
 	l.scripts = l.scripts || isScript(command)
+	l.silent = l.silent || l.fussy && !decides(command, l.last)
+	l.last = command
 }
 
 func (l *link) silence() {
@@ -161,11 +165,12 @@ func (l *link) isSilent() bool {
 	return l.silent
 }
 
-// carries reports whether the link is one of some connections.
-func (l *link) carries(c Connections) bool {
+// fall silences the link if it is one of some connections.
+func (l *link) fall(which Connections) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return c == All || l.scripts == (c == Scripts)
+	l.silent = l.silent || which == All || which == Scripts && l.scripts
+	l.fussy = which == Others
 }
 
 // answered returns the command that the next reply answers, "" when the server

@@ -97,9 +97,7 @@ func (p *Proxy) Silence(which Connections) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.links {
-		if l.carries(which) {
-			l.silence()
-		}
+		l.fall(which)
 	}
 }
 

@@ -54,32 +54,6 @@ func TestAPushAnswersNothing(t *testing.T) {
 	}
 }
 
-func TestNoReply(t *testing.T) {
-	for _, row := range []struct {
-		stream string
-		raw    string // what must still be passed on
-		want   error
-	}{
-		{"", "", io.EOF},
-		{"$5\r\nab", "$5\r\nab", io.EOF},
-		{"*2\r\n:1\r\n", "*2\r\n:1\r\n", io.EOF},
-		{"+OK", "+OK", io.EOF},
-		{"+OK\n", "+OK\n", errMalformed},
-		{"\r\n", "\r\n", errMalformed},
-		{"hello\r\n", "hello\r\n", errMalformed},
-		{"$x\r\n", "$x\r\n", errMalformed},
-		{"$-2\r\n", "$-2\r\n", errMalformed},
-		{"$2\r\nabcd\r\n", "$2\r\nabcd", errMalformed},
-		{"*9999999999\r\n", "*9999999999\r\n", errMalformed},
-		{strings.Repeat("*1\r\n", 40), strings.Repeat("*1\r\n", maxDepth+1), errMalformed},
-	} {
-		raw, _, err := readReply(reader(row.stream))
-		if !errors.Is(err, row.want) || string(raw) != row.raw {
-			t.Errorf("readReply(%q) = %q, %v; want %q, %v", row.stream, raw, err, row.raw, row.want)
-		}
-	}
-}
-
 func TestOneCommand(t *testing.T) {
 	for _, row := range []struct{ stream, name string }{
 		{"*1\r\n$4\r\nPING\r\n", "PING"},

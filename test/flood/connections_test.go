@@ -4,17 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -30,6 +24,7 @@ import (
 
 	"github.com/regiond/regiond/httpapi"
 	"github.com/regiond/regiond/internal/daemon"
+	"github.com/regiond/regiond/test/authority"
 )
 
 const (
@@ -79,13 +74,12 @@ func serveProcess(t *testing.T, withTLS bool) *served {
 		"policies: [{name: standard, limits: [{name: hourly, units: 100000, per: 1h}]}]\n" +
 		"tenants: {default: {policy: standard}}\n"
 	if withTLS {
-		cert, key := certificate(t)
-		put(t, filepath.Join(dir, "cert.pem"), cert)
-		put(t, filepath.Join(dir, "key.pem"), key)
+		a := authority.New(t, "flood")
+		cert, key := a.Issue(t, "town")
+		put(t, filepath.Join(dir, "cert.pem"), []byte(cert))
+		put(t, filepath.Join(dir, "key.pem"), []byte(key))
 		topology += strings.ReplaceAll("access: {cert_file: DIR/cert.pem, key_file: DIR/key.pem}\n", "DIR", dir)
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(cert)
-		s.tls = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}
+		s.tls = &tls.Config{RootCAs: a.Pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}
 	}
 	file := filepath.Join(dir, "topology.yaml")
 	put(t, file, []byte(topology))
@@ -101,28 +95,6 @@ func put(t *testing.T, file string, content []byte) {
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// certificate is one for loopback, and its key.
-func certificate(t *testing.T) (cert, key []byte) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
 // dial connects to the data listener.

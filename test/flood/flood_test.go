@@ -7,6 +7,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region/gossip"
 	"github.com/regiond/regiond/region/members"
+	"github.com/regiond/regiond/test/capture"
 )
 
 // Messages that announce far more than they have.
@@ -174,16 +176,12 @@ func run(t *testing.T, o gossip.Options) *gossip.Gossip {
 // soon polls for something that happens on real sockets.
 func soon(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 30s: %s", what)
+	capture.Eventually(t, func() error {
+		if !done() {
+			return errors.New(what)
 		}
-	}
+		return nil
+	})
 }
 
 // frame is the beginning of a stream: the label, and the length of what is sealed.

@@ -137,26 +137,3 @@ func checkSelector(v *parser.VectorSelector, path []parser.Node, metrics map[str
 	}
 	return errors.Join(errs...)
 }
-
-// TestCheckExpr: the check above finds each kind of mistake.
-func TestCheckExpr(t *testing.T) {
-	metrics := documented(t)
-	for expr, want := range map[string]string{
-		`rate(regiond_http_panics_total[5m]) > 0`:                     "",
-		`up{job="regiond"} == 0`:                                      "",
-		`rate(regiond_http_panics_total[5m) > 0`:                      "parse error",
-		`rate(regiond_http_panic_total[5m])`:                          "not a metric",
-		`regiond_http_panics_total > 0`:                               "for counters",
-		`increase(regiond_ready[5m])`:                                 "for counters",
-		`regiond_mode{modus="global"}`:                                "no label",
-		`regiond_mode{mode="stale"}`:                                  "never has",
-		`regiond_region_state{state=~"silent|death"}`:                 "never has",
-		`sum by (le) (rate(regiond_http_duration_seconds_count[5m]))`: "group by",
-		`rate(regiond_http_duration_seconds[5m])`:                     "not a metric",
-	} {
-		err := checkExpr(expr, metrics)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v, want %q", expr, err, want)
-		}
-	}
-}

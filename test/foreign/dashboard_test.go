@@ -159,23 +159,3 @@ func joined(path []parser.Node) bool {
 		return ok && r.Name == "target_info"
 	})
 }
-
-// TestCheckPanelExpr: the check above finds each kind of mistake.
-func TestCheckPanelExpr(t *testing.T) {
-	const here = ` and on (job, instance) target_info{cloud_region=~"$region"}`
-	for _, c := range []struct{ expr, legend, want string }{
-		{`sum by (policy) (rate(x{job=~"$job", policy=~"$policy"}[5m])` + here + `)`, "{{policy}}", ""},
-		{`x{job=~"$job"}` + here, "{{instance}}", ""},
-		{`x` + here, "", "chosen jobs"},
-		{`x{job=~"$job"}`, "", "chosen jobs"},
-		{`x{job=~"$job"} and on (job, instance) target_info`, "", "by region"},
-		{`sum by (policy) (x{job=~"$job"}` + here + `)`, "", "chosen policies"},
-		{`sum by (job) (x{job=~"$job"}` + here + `)`, "{{instance}}", "the legend"},
-		{`sum by (job) (x`, "", "parse error"},
-	} {
-		err := checkPanelExpr(c.expr, c.legend)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s %s: %v, want %q", c.expr, c.legend, err, c.want)
-		}
-	}
-}

@@ -1,15 +1,9 @@
 package foreign_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"encoding/xml"
+	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -17,8 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/regiond/regiond/test/authority"
 	"github.com/regiond/regiond/test/ports"
 )
 
@@ -29,22 +23,13 @@ func TestH2Spec(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/summerwind/h2spec/cmd/h2spec").CombinedOutput(); err != nil {
 		t.Fatalf("build h2spec: %v\n%s", err, out)
 	}
-	cert, key := selfSigned(t, dir)
-	data, admin, grpc := ports.Addr(t), ports.Addr(t), ports.Addr(t)
-	topology := filepath.Join(dir, "topology.yaml")
-	text := fmt.Sprintf(`regions: [{name: one, http: %q, admin: %q, grpc: %q, redis: {embedded: true}}]
-policies: [{name: standard, limits: [{name: hourly, units: 100, per: 1h}]}]
-tenants: {default: {policy: standard}}
-access: {cert_file: %q, key_file: %q}
-`, data, admin, grpc, cert, key)
-	if err := os.WriteFile(topology, []byte(text), 0o600); err != nil {
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certText, keyText := authority.New(t, "h2spec").Issue(t, "localhost")
+	if err := errors.Join(os.WriteFile(cert, []byte(certText), 0o600), os.WriteFile(key, []byte(keyText), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	start(t, "serve", "--config", topology, "--region", "one")
-	eventually(t, 20*time.Second, func() error {
-		_, err := get("http://" + admin + "/readyz")
-		return err
-	})
+	grpc := ports.Addr(t)
+	data, _ := serve(t, fmt.Sprintf(", grpc: %q", grpc), oneLimit+fmt.Sprintf("access: {cert_file: %q, key_file: %q}\n", cert, key))
 	known := strings.Split(read(t, "test/foreign/testdata/h2spec.txt"), "\n")
 	for listener, addr := range map[string]string{"http": data, "grpc": grpc} {
 		t.Run(listener, func(t *testing.T) {
@@ -106,31 +91,4 @@ func h2spec(t *testing.T, binary, addr string, atLeast int, sections ...string) 
 		t.Errorf("only %d cases were run\n%s", cases, out)
 	}
 	return failed
-}
-
-// selfSigned writes a certificate and its key.
-func selfSigned(t *testing.T, dir string) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, NotAfter: time.Now().Add(time.Hour),
-	}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: public}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
 }

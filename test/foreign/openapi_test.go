@@ -2,18 +2,14 @@ package foreign_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	_ "github.com/oapi-codegen/runtime" // the generated client imports it
-
-	"github.com/regiond/regiond/test/ports"
 )
 
 // clientMain calls regiond at os.Args[1] with the client that oapi-codegen made, and prints what it has decoded.
@@ -77,20 +73,9 @@ func TestGeneratedClient(t *testing.T) {
 	}
 	run("go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "main", "-o", filepath.Join(dir, "client.gen.go"), "../../httpapi/openapi.yaml")
 
-	data, admin := ports.Addr(t), ports.Addr(t)
-	topology := filepath.Join(t.TempDir(), "topology.yaml")
-	text := fmt.Sprintf(`regions: [{name: one, http: %q, admin: %q, redis: {embedded: true}}]
-policies: [{name: standard, limits: [{name: hourly, units: 5, per: 1h}]}]
+	data, _ := serve(t, "", `policies: [{name: standard, limits: [{name: hourly, units: 5, per: 1h}]}]
 tenants: {default: {policy: standard}}
-`, data, admin)
-	if err := os.WriteFile(topology, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "serve", "--config", topology, "--region", "one")
-	eventually(t, 20*time.Second, func() error {
-		_, err := get("http://" + admin + "/readyz")
-		return err
-	})
+`)
 	type decision struct {
 		Allowed   bool   `json:"allowed"`
 		Name      string `json:"name"`

@@ -4,15 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"github.com/regiond/regiond/test/ports"
 )
 
 // cellsOf are the texts of a table's body, by row.
@@ -23,21 +19,11 @@ func cellsOf(table string) string {
 // TestPageFigures: at rest, what the page says of the timeline and of who is ranked is what callers
 // were answered and what the API has.
 func TestPageFigures(t *testing.T) {
-	folder := t.TempDir()
-	at, adminAt := ports.Addr(t), ports.Addr(t)
-	topology := filepath.Join(folder, "topology.yaml")
-	if err := os.WriteFile(topology, []byte(`cluster: page
-regions:
-  - {name: here, http: "`+at+`", admin: "`+adminAt+`", redis: {embedded: true}}
-policies:
+	at, adminAt := serve(t, "", `policies:
   - name: standard
     limits: [{name: monthly, units: 100, per: 720h, scope: global}, {name: hourly, units: 8, per: 1h, by: [user]}]
 tenants: {default: {policy: standard}}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "serve", "--config", topology, "--region", "here")
-	eventually(t, 20*time.Second, func() error { _, err := get("http://" + adminAt + "/healthz"); return err })
+`)
 	answers := map[int]int{}
 	for i := range 33 { // three users, eleven checks each
 		body := fmt.Sprintf(`{"tenant":"acme","dimensions":{"user":"u%d"}}`, i%3)

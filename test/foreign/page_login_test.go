@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"github.com/regiond/regiond/test/ports"
 )
 
 // tab opens another tab of the same browser.
@@ -31,27 +29,19 @@ func sum(token string) string {
 	return hex.EncodeToString(h[:])
 }
 
+// oneLimit is policies that a page shows.
+const oneLimit = `policies:
+  - {name: standard, limits: [{name: burst, units: 20, per: 1s}]}
+tenants: {default: {policy: standard}}
+`
+
 // TestPageWithTokens logs in: without a token nothing is shown.
 func TestPageWithTokens(t *testing.T) {
-	folder := t.TempDir()
-	tokens := filepath.Join(folder, "tokens")
+	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, fmt.Appendf(nil, "ops %s\n", sum("an admin's long token")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, adminAt := ports.Addr(t), ports.Addr(t)
-	topology := filepath.Join(folder, "topology.yaml")
-	if err := os.WriteFile(topology, []byte(`cluster: page
-regions:
-  - {name: here, http: "`+at+`", admin: "`+adminAt+`", redis: {embedded: true}}
-policies:
-  - {name: standard, limits: [{name: burst, units: 20, per: 1s}]}
-tenants: {default: {policy: standard}}
-access: {admin_tokens_file: `+tokens+`}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "serve", "--config", topology, "--region", "here")
-	eventually(t, 20*time.Second, func() error { _, err := get("http://" + adminAt + "/readyz"); return err })
+	_, adminAt := serve(t, "", oneLimit+"access: {admin_tokens_file: "+tokens+"}\n")
 	if _, err := get("http://" + adminAt + "/v1/events"); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("without a token the stream answers %v", err)
 	}

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"github.com/regiond/regiond/test/ports"
 )
 
 // heldPaths are the calls that cost or hold something.
@@ -70,30 +68,17 @@ func ended(admin string) (n int, err error) {
 func TestForeignPages(t *testing.T) {
 	for name, guarded := range map[string]bool{"no tokens": false, "a session": true} {
 		t.Run(name, func(t *testing.T) {
-			folder := t.TempDir()
-			at, adminAt := ports.Addr(t), ports.Addr(t)
-			_, port, _ := net.SplitHostPort(adminAt)
 			access := "access: {allowed_hosts: [admin.corp]"
 			if guarded {
-				tokens := filepath.Join(folder, "tokens")
+				tokens := filepath.Join(t.TempDir(), "tokens")
 				lines := fmt.Sprintf("ops %s\nscrape %s scopes=metrics\n", sum("an admin's long token"), sum("metrics"))
 				if err := os.WriteFile(tokens, []byte(lines), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				access += ", admin_tokens_file: " + tokens
 			}
-			topology := filepath.Join(folder, "topology.yaml")
-			if err := os.WriteFile(topology, []byte(`cluster: page
-regions:
-  - {name: here, http: "`+at+`", admin: "`+adminAt+`", redis: {embedded: true}}
-policies:
-  - {name: standard, limits: [{name: burst, units: 20, per: 1s}]}
-tenants: {default: {policy: standard}}
-`+access+"}\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			start(t, "serve", "--config", topology, "--region", "here")
-			eventually(t, 20*time.Second, func() error { _, err := get("http://" + adminAt + "/readyz"); return err })
+			_, adminAt := serve(t, "", oneLimit+access+"}\n")
+			_, port, _ := net.SplitHostPort(adminAt)
 
 			const contentShown = `!document.getElementById("content").hidden && document.querySelectorAll('#regions tbody tr').length === 1`
 			b := openBrowser(t, 1280, 900)

@@ -1,11 +1,9 @@
 package foreign_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,22 +34,9 @@ var demoPorts = []int{1, 2, 1000, 1001, 1002, 2000, 2001, 2002}
 const adminOffset = 1000
 
 // start runs regiond until the test ends.
-func start(t *testing.T, args ...string) (pid int) {
+func start(t *testing.T, args ...string) {
 	t.Helper()
-	var out bytes.Buffer
-	cmd := exec.Command(gateway.Build(t, "../.."), args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("regiond printed:\n%.4000s", out.String())
-		}
-	})
-	return cmd.Process.Pid
+	gateway.Run(t, t.TempDir(), gateway.Build(t, "../.."), syscall.SIGINT, args...)
 }
 
 // startDemo returns the first port of a demo that answers.
@@ -65,23 +51,22 @@ func startDemo(t *testing.T, flags ...string) int {
 	return port
 }
 
-func get(url string) (string, error) {
-	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
+// serve starts region here in memory until the test ends, with further keys of the region and of its topology, and returns the
+// addresses of its listeners once it is ready.
+func serve(t *testing.T, region, topology string) (data, admin string) {
+	t.Helper()
+	data, admin = ports.Addr(t), ports.Addr(t)
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	text := fmt.Sprintf("regions: [{name: here, http: %q, admin: %q, redis: {embedded: true}%s}]\n%s", data, admin, region, topology)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	req.Header.Set("X-Requested-With", "test") // no web page sent this
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, res.Status, body)
-	}
-	return string(body), err
+	start(t, "serve", "--config", file, "--region", "here")
+	eventually(t, 20*time.Second, func() error { _, err := get("http://" + admin + "/readyz"); return err })
+	return data, admin
 }
+
+func get(url string) (string, error) { return gateway.Get(context.Background(), url) }
 
 func eventually(t *testing.T, within time.Duration, try func() error) time.Duration {
 	t.Helper()

@@ -5,7 +5,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,6 +150,25 @@ func poll(t *testing.T, p *Process, exited <-chan struct{}, limit time.Duration,
 			t.Fatalf("%s after %v: %v", p.name, limit, err)
 		}
 	}
+}
+
+// Get returns what a URL answers with 200, to a program that is no web page, over a connection of its own.
+func Get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("X-Requested-With", "test")
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return string(body), err
 }
 
 // Dial returns nil when addr accepts connections.

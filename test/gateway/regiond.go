@@ -4,8 +4,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +53,6 @@ type Regiond struct {
 	// GRPC is that of Envoy's services; "" where the example has no ratelimit.yaml.
 	GRPC string
 
-	readyz string // URL
 	launch func(t *testing.T) *Process
 }
 
@@ -74,7 +71,7 @@ func startRegiond(t *testing.T, binary, topology string, flags []string, edits .
 	dir := t.TempDir()
 	addrs := FreeAddrs(t, 2)
 	redis := redisserver.Start(t, redisserver.Options{})
-	r := &Regiond{Addr: addrs[0], Admin: addrs[1], readyz: "http://" + addrs[1] + "/readyz"}
+	r := &Regiond{Addr: addrs[0], Admin: addrs[1]}
 	if _, err := os.Stat("ratelimit.yaml"); err == nil {
 		r.GRPC = FreeAddrs(t, 1)[0]
 		Render(t, "ratelimit.yaml", dir)
@@ -115,14 +112,6 @@ func (r *Regiond) Freeze(t *testing.T) {
 func (r *Regiond) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.readyz, nil)
-	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(r.readyz + ": " + resp.Status)
-	}
-	return nil
+	_, err := Get(ctx, "http://"+r.Admin+"/readyz")
+	return err
 }

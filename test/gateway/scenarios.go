@@ -142,32 +142,7 @@ func (e Example) spellings(t *testing.T, binary string) {
 		return got.Status == http.StatusOK && got.Text == "login"
 	}
 
-	for i, attack := range []struct {
-		name, path, as string
-		times          int
-	}{
-		{"12 of 12 logins by a backslash", "/x%5Cy/..%2Flogin", "acme", 12},
-		{"12 of 12 logins by an encoded slash", "/x/..%2Flogin", "acme", 12},
-		{"12 of 12 logins by case", "/LOGIN", "acme", 12},
-		{"40 of 40 below a free route by a backslash", "/assets/a%5Cb%5Cc/..%2F..%2Flogin", "hobby", 40},
-		{"40 of 40 below a free route by an encoded slash", "/assets/a/b/..%2F..%2F..%2Flogin", "hobby", 40},
-		{"40 of 40 below a free route by dots", "/assets/%2e%2e/login", "hobby", 40},
-	} {
-		if !login(direct, attack.path, "", "") {
-			t.Errorf("%s: the app does not serve %s as /login, so this is no attack", attack.name, attack.path)
-		}
-		served := 0
-		for range attack.times {
-			if login(c, attack.path, attack.as, fmt.Sprintf("127.0.0.%d", 10+i)) {
-				served++
-			}
-		}
-		if served > 5 {
-			t.Errorf("%s: %d logins were served, want 5 at most", attack.name, served)
-		}
-	}
-
-	// From here no login is left, so each that is served has slipped past.
+	// After five no login is left, so each that is served has slipped past.
 	const from = "127.0.0.2"
 	for range 5 {
 		if !login(c, "/login", "acme", from) {

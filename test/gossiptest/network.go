@@ -1,12 +1,11 @@
 // Package gossiptest is a network for gossip in memory, also inside a bubble of
-// testing/synctest: packets and streams between addresses, with latency and loss,
+// testing/synctest: packets and streams between addresses, with latency,
 // and paths that can be cut in each direction. A stream that is open when its path
 // is cut lives on; it takes milliseconds.
 package gossiptest
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -16,46 +15,37 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Path is what one direction between two addresses is like.
-type Path struct {
-	Cut     bool
-	Latency time.Duration
-	Loss    float64 // of packets, 0 to 1
-}
-
 // Network connects transports. It is safe for concurrent use.
 type Network struct {
+	latency time.Duration // of each direction
+
 	mu       sync.Mutex
-	rng      *rand.Rand
 	attached map[string]*Transport
-	usual    Path
-	paths    map[[2]string]Path // from, to
+	cut      map[[2]string]bool // from, to
 }
 
-// New returns a network without latency, loss or cuts. The seed decides which
-// packets are lost.
-func New(seed uint64) *Network {
-	return &Network{rng: rand.New(rand.NewPCG(seed, 7946)), attached: map[string]*Transport{}, paths: map[[2]string]Path{}}
+// New returns a network without cuts.
+func New(latency time.Duration) *Network {
+	return &Network{latency: latency, attached: map[string]*Transport{}, cut: map[[2]string]bool{}}
 }
 
-// SetUsual sets all paths that are not Set themselves.
-func (n *Network) SetUsual(p Path) { n.locked(func() { n.usual = p }) }
-
-// Set sets one direction.
-func (n *Network) Set(from, to string, p Path) { n.locked(func() { n.paths[[2]string{from, to}] = p }) }
+// Cut cuts one direction, or heals it.
+func (n *Network) Cut(from, to string, cut bool) {
+	n.locked(func() { n.cut[[2]string{from, to}] = cut })
+}
 
 // Split cuts both directions between every address of a and every one of b.
 func (n *Network) Split(a, b []string) {
 	for _, from := range a {
 		for _, to := range b {
-			n.Set(from, to, Path{Cut: true})
-			n.Set(to, from, Path{Cut: true})
+			n.Cut(from, to, true)
+			n.Cut(to, from, true)
 		}
 	}
 }
 
-// Heal makes every path usual again.
-func (n *Network) Heal() { n.locked(func() { clear(n.paths) }) }
+// Heal heals every path.
+func (n *Network) Heal() { n.locked(func() { clear(n.cut) }) }
 
 // Unplug detaches an address: its process reaches nobody any more, and another
 // may have the address.
@@ -77,19 +67,14 @@ func (n *Network) locked(f func()) {
 	f()
 }
 
-// route returns the other end and the path to it; nil when nothing arrives.
-func (n *Network) route(t *Transport, to string, packet bool) (*Transport, Path) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	from := t.addr.String()
-	p, ok := n.paths[[2]string{from, to}]
-	if !ok {
-		p = n.usual
-	}
-	if n.attached[from] != t || p.Cut || packet && n.rng.Float64() < p.Loss {
-		return nil, p
-	}
-	return n.attached[to], p
+// route returns the other end; nil when nothing arrives.
+func (n *Network) route(t *Transport, to string) (other *Transport) {
+	n.locked(func() {
+		if from := t.addr.String(); n.attached[from] == t && !n.cut[[2]string{from, to}] {
+			other = n.attached[to]
+		}
+	})
+	return other
 }
 
 // Transport is a memberlist.Transport.
@@ -109,9 +94,9 @@ func (t *Transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 
 // WriteTo sends a packet, which arrives or does not.
 func (t *Transport) WriteTo(b []byte, to string) (time.Time, error) {
-	if other, path := t.net.route(t, to, true); other != nil {
+	if other := t.net.route(t, to); other != nil {
 		p := &memberlist.Packet{Buf: slices.Clone(b), From: net.UDPAddrFromAddrPort(t.addr)}
-		time.AfterFunc(path.Latency, func() {
+		time.AfterFunc(t.net.latency, func() {
 			p.Timestamp = time.Now()
 			select {
 			case <-other.closed:
@@ -131,22 +116,19 @@ func (t *Transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // DialTimeout opens a stream if both directions are open, and times out otherwise.
 func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
-	other, there := t.net.route(t, to, false)
-	if other != nil {
-		if back, here := t.net.route(other, t.addr.String(), false); back == t {
-			time.Sleep(there.Latency + here.Latency)
-			ours, theirs := net.Pipe()
-			// memberlist sets deadlines after its first write, for which a pipe, unlike
-			// a socket, needs somebody who reads.
-			_ = ours.SetDeadline(time.Now().Add(timeout)) // fails only when it is closed
-			select {
-			case <-other.closed:
-			case other.streams <- theirs:
-				return ours, nil
-			default:
-			}
-			return nil, errors.New("connection refused")
+	if other := t.net.route(t, to); other != nil && t.net.route(other, t.addr.String()) == t {
+		time.Sleep(2 * t.net.latency)
+		ours, theirs := net.Pipe()
+		// memberlist sets deadlines after its first write, for which a pipe, unlike
+		// a socket, needs somebody who reads.
+		_ = ours.SetDeadline(time.Now().Add(timeout)) // fails only when it is closed
+		select {
+		case <-other.closed:
+		case other.streams <- theirs:
+			return ours, nil
+		default:
 		}
+		return nil, errors.New("connection refused")
 	}
 	select {
 	case <-time.After(timeout):

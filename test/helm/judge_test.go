@@ -1,6 +1,7 @@
 package helm_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,7 +161,7 @@ func (r *release) ports() error {
 	var errs []error
 	open := func(where string, port intstr.IntOrString, protocol core.Protocol) {
 		if !slices.ContainsFunc(container.Ports, func(p core.ContainerPort) bool {
-			return p.Name == port.StrVal && or(p.Protocol, core.ProtocolTCP) == or(protocol, core.ProtocolTCP)
+			return p.Name == port.StrVal && cmp.Or(p.Protocol, core.ProtocolTCP) == cmp.Or(protocol, core.ProtocolTCP)
 		}) {
 			errs = append(errs, fmt.Errorf("%s: the container has no port %q", where, port.String()))
 		}
@@ -202,13 +203,6 @@ func (r *release) ports() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func or(p, none core.Protocol) core.Protocol {
-	if p == "" {
-		return none
-	}
-	return p
 }
 
 // monitors scrape the admin listener once, under the job and with the rules of deploy/prometheus.

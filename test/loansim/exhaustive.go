@@ -89,24 +89,34 @@ func (o Small) Visit() (states int, found *Found, whole bool) {
 		r.book = loan.Book{Region: name(i), Terms: o.terms(), Bound: quota.Bound{Share: s, Epoch: 1}}
 		first.regions = append(first.regions, r)
 	}
-	seen := map[[16]byte]struct{}{}
-	level := []*smallWorld{first}
-	seen[first.hash()] = struct{}{}
+	return visit(first, o.Most, o.after, func(w *smallWorld) *Found {
+		if sum(w.truth) > o.bound(w) {
+			return &Found{w.trace.list()}
+		}
+		o.prune(w)
+		return nil
+	})
+}
+
+// visit visits every state that comes after the first, but none twice, until above finds one. above may bring a state in a simpler
+// form.
+func visit[W interface{ hash() [16]byte }](first W, most int, after func(W) []W, above func(W) *Found) (states int, found *Found, whole bool) {
+	seen := map[[16]byte]struct{}{first.hash(): {}}
+	level := []W{first}
 	for len(level) > 0 {
-		var next []*smallWorld
+		var next []W
 		for _, w := range level {
-			for _, x := range o.after(w) {
-				if sum(x.truth) > o.bound(x) {
-					return len(seen), &Found{x.trace.list()}, true
+			for _, x := range after(w) {
+				if found := above(x); found != nil {
+					return len(seen), found, true
 				}
-				o.prune(x)
 				h := x.hash()
 				if _, ok := seen[h]; !ok {
 					seen[h] = struct{}{}
 					next = append(next, x)
 				}
 			}
-			if o.Most > 0 && len(seen) > o.Most {
+			if most > 0 && len(seen) > most {
 				return len(seen), nil, false
 			}
 		}

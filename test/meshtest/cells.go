@@ -30,10 +30,12 @@ func Cells(l *ledger.Ledger) []Cell {
 			}
 		}
 	}
-	slices.SortFunc(cells, func(a, b Cell) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
-			cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket),
-			cmp.Compare(a.Generation, b.Generation))
-	})
+	slices.SortFunc(cells, Compare)
 	return cells
+}
+
+// Compare is that order: by name.
+func Compare(a, b Cell) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.WindowUS, b.WindowUS),
+		cmp.Compare(a.Region, b.Region), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Generation, b.Generation))
 }

@@ -1,7 +1,6 @@
 // Command mutants changes the code in small ways, one at a time, and counts the changes
-// that no test notices. gremlins mutates the Go packages whose arithmetic decides; a
-// small mutator of our own does the Lua scripts, which gremlins does not know (lua.go).
-// Both take a sample that follows from the seed.
+// that no test notices: of the Go packages whose arithmetic decides, and of the Lua scripts.
+// It takes a sample that follows from the seed.
 //
 //	make mutants                        half an hour; another sample each day
 //	make mutants ARGS="-seed 7"         that sample again
@@ -36,7 +35,6 @@ func main() {
 	today := uint64(time.Now().Unix() / 86400)
 	r := &run{}
 	flag.Uint64Var(&r.seed, "seed", today, "`seed` of the samples")
-	flag.StringVar(&r.gremlins, "gremlins", "gremlins", "the `binary` of gremlins")
 	only := flag.String("only", "", "mutate only that `package`, or lua")
 	limit := flag.Duration("for", 28*time.Minute, "how long all may take, about")
 	flag.Parse()
@@ -55,7 +53,7 @@ type mutant struct {
 	status string
 }
 
-// Status of a mutant, as gremlins names them.
+// Status of a mutant.
 const (
 	killed   = "KILLED"
 	lived    = "LIVED"
@@ -64,10 +62,9 @@ const (
 
 // run is one call of this program.
 type run struct {
-	seed     uint64
-	gremlins string
-	copy     string // a clone of the repository
-	mutants  []mutant
+	seed    uint64
+	copy    string // a clone of the repository
+	mutants []mutant
 }
 
 func (r *run) all(only string, limit time.Duration) error {
@@ -76,30 +73,12 @@ func (r *run) all(only string, limit time.Duration) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if r.gremlins, err = exec.LookPath(r.gremlins); err != nil {
-		return err
-	}
-	if r.gremlins, err = filepath.Abs(r.gremlins); err != nil {
-		return err
-	}
 	r.copy = filepath.Join(dir, "copy")
 	if out, err := exec.Command("git", "clone", "--quiet", ".", r.copy).CombinedOutput(); err != nil { //nolint:noctx // short
 		return fmt.Errorf("git clone: %w\n%s", err, out)
 	}
 	fmt.Printf("seed %d\n", r.seed)
-	for _, t := range []struct {
-		name   string
-		share  float64 // of the time
-		mutate func(r *run, name string, limit time.Duration) error
-	}{
-		{"quota", 0.1, (*run).goPackage},
-		{"sync/ledger", 0.2, (*run).goPackage},
-		{"region/view", 0.2, (*run).goPackage},
-		{"limiter", 0.1, (*run).goPackage},
-		{"limiter/memstore", 0.05, (*run).goPackage},
-		{"limiter/redisstore", 0.15, (*run).goPackage},
-		{"lua", 0.2, (*run).lua},
-	} {
+	for _, t := range targets() {
 		share := time.Duration(t.share * float64(limit))
 		if only == t.name {
 			share = limit
@@ -107,7 +86,7 @@ func (r *run) all(only string, limit time.Duration) error {
 			continue
 		}
 		began, before := time.Now(), len(r.mutants)
-		if err := t.mutate(r, t.name, share); err != nil {
+		if err := r.mutate(&t, share); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 		fmt.Printf("%-12s %s in %v\n", t.name, count(r.mutants[before:]), time.Since(began).Round(time.Second))

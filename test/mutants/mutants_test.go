@@ -9,8 +9,8 @@ import (
 func TestMutations(t *testing.T) {
 	const script = "local a = b + 1 -- not c + d\nif a <= 0 then return a + b + c end\n"
 	var got []string
-	for _, r := range replacements() {
-		for _, c := range mutations("s.lua", script, r) {
+	for _, r := range lua().replacements {
+		for _, c := range mutations("s.lua", script, "--", r) {
 			lines := strings.Split(string(c.text), "\n")
 			got = append(got, lines[c.line-1])
 		}

@@ -16,8 +16,8 @@ type Global struct {
 
 // Judgement is what was true at an admission, the admission included.
 type Judgement struct {
-	// Used is what all regions admitted in the window that ends there. Its maximum is
-	// that over all windows: see Window.
+	// Used is what all regions admitted in the window that ends there. Its maximum is that over all windows: moving the
+	// end of any other back to the last admission inside it loses none of them.
 	Used int64
 	// Late is what the other regions admitted so shortly before that the asker may
 	// not have known.

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 
 	"github.com/regiond/regiond/quota"
@@ -135,18 +136,24 @@ func NewRegion() *Region {
 	}
 }
 
-// Forget drops all partitions and records whose name begins with prefix.
-func (r *Region) Forget(prefix string) {
-	for name := range r.partitions {
-		if strings.HasPrefix(name, prefix) {
-			delete(r.partitions, name)
+// Forget drops all partitions, records and reservations whose name begins with prefix, and a tenant's usage counters of
+// generations up to upTo.
+func (r *Region) Forget(prefix, tenant string, upTo int64) {
+	forget(r.partitions, prefix)
+	forget(r.records, prefix)
+	forget(r.sets, prefix)
+	forget(r.reservations, prefix)
+	for key, c := range r.totals {
+		if key.Tenant == tenant && c.Generation <= upTo {
+			delete(r.totals, key)
+			delete(r.periods, key)
+			delete(r.gauges, key)
 		}
 	}
-	for name := range r.records {
-		if strings.HasPrefix(name, prefix) {
-			delete(r.records, name)
-		}
-	}
+}
+
+func forget[V any](m map[string]V, prefix string) {
+	maps.DeleteFunc(m, func(name string, _ V) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // Decide answers a question that reaches the store at time.

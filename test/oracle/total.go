@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/regiond/regiond/quota"
@@ -33,7 +34,7 @@ func (r *Region) count(name quota.CounterKey, time int64, l *quota.Limit, units 
 	return t
 }
 
-// periodTotals is what was charged to a counter in the periods of its generation, by number.
+// periodTotals is what was charged to a counter in the last two periods of its generation, by number.
 type periodTotals struct {
 	generation int64
 	units      map[int64]int64
@@ -47,13 +48,13 @@ func (r *Region) countPeriod(name quota.CounterKey, time, units int64, charge bo
 		if t.generation == 0 {
 			t = periodTotals{time, map[int64]int64{}}
 		}
-		var used []int64
-		for number := range t.units {
-			used = append(used, number)
-		}
-		slices.Sort(used)
-		if n := len(used); n > 1 && now.Number < used[n-2] {
-			t = periodTotals{t.generation + 1, map[int64]int64{}}
+		if used := slices.Sorted(maps.Keys(t.units)); len(used) == 2 {
+			switch {
+			case now.Number < used[0]:
+				t = periodTotals{t.generation + 1, map[int64]int64{}}
+			case now.Number > used[0] && now.Number != used[1]:
+				delete(t.units, used[0])
+			}
 		}
 		t.units[now.Number] = min(t.units[now.Number]+units, quota.MaxCounter)
 		r.periods[name] = t

@@ -35,6 +35,12 @@ func newUsage(l *quota.Limit) usage {
 	}
 }
 
+// Admission is units that a store admitted, at a time of its own clock.
+type Admission struct {
+	US   int64 // µs since the epoch
+	Cost int64 // units
+}
+
 // log is every admission, ever.
 type log struct {
 	all   []Admission

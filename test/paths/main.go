@@ -53,7 +53,7 @@ var ways = []way{
 		{"(*limiter/redisstore.Store).Decide", "(*limiter/redisstore.node).pipeline"},
 		{"(*limiter/redisstore.node).exec", "limiter/redisstore.parseReplies"},
 		{"(*limiter.Limiter).decide", "(*limiter.query).decision"},
-		{"(*httpapi.call).answer", "(*httpapi/answer.Object).Decision"},
+		{"(*httpapi.call).answer", "httpapi/answer.Decision"},
 	}},
 	{"one delta, from the script's reply to a peer's estimate", [][2]string{
 		{"(*limiter/redisstore.node).exec", "limiter/redisstore.parseReplies"},

@@ -11,6 +11,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/gateway"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -60,115 +61,60 @@ func TestIntegration(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			i := &integration{T: t}
-			i.server, i.root = startOursOn(t, binary, redis(t), domains)
-			t.Run("unknown", i.unknown)
-			t.Run("over", i.over)
-			t.Run("two", i.two)
-			t.Run("until", i.until)
-			t.Run("share", i.share)
-			t.Run("reload", func(t *testing.T) { i.reload(t, string(reload)) })
+			server, root := startOursOn(t, binary, redis(t), domains)
+			for _, row := range integration {
+				for n := range row.times {
+					want := row.want
+					for _, left := range row.left {
+						want = strings.Replace(want, "LEFT", fmt.Sprint(left-n), 1)
+					}
+					if got := server.say(t, row.domain, strings.ReplaceAll(row.entries, "N", fmt.Sprint(n))); got != want {
+						t.Errorf("%s of %s, request %d: %s, want %s", row.entries, row.domain, n, got, want)
+					}
+				}
+			}
+			const refused = "OVER_LIMIT OVER_LIMIT/0 of 0 SECOND"
+			for _, step := range [][2]string{{string(reload), refused}, {"domain: reload\n", "OK OK/0 of 0 UNKNOWN"}} {
+				write(t, filepath.Join(root, "reload.yaml"), step[0])
+				capture.Eventually(t, func() error {
+					if got := server.say(t, "reload", "block=foo"); got != step[1] {
+						return fmt.Errorf("after the reload %s, want %s", got, step[1])
+					}
+					return nil
+				})
+			}
 		})
 	}
 }
 
-type integration struct {
-	*testing.T
-	server *server
-	root   string // the folder of our configuration
+// integration is what they ask, "key=value" of one descriptor each, how often, and the stories of the answers, in which what is
+// left goes down by one. What they charge beside a refusal, unless they are told not to, we do not.
+var integration = []struct {
+	domain, entries string
+	times           int
+	want            string
+	left            []int
+}{
+	{"foo", "hello=world", 1, "OK OK/0 of 0 UNKNOWN", nil},
+	{"basic", "hello=world", 1, "OK OK/0 of 0 UNKNOWN", nil},
+	{"basic", "key1=foo", 1, "OK OK/49 of 50 SECOND", nil},
+	{"another", "key2=over", 20, "OK OK/LEFT of 20 MINUTE", []int{19}},
+	{"another", "key2=over", 5, "OVER_LIMIT OVER_LIMIT/0 of 20 MINUTE", nil},
+	{"another", "key2=two key3=two", 10, "OK OK/LEFT of 20 MINUTE OK/LEFT of 10 HOUR", []int{19, 9}},
+	{"another", "key2=two key3=two", 5, "OVER_LIMIT OK/10 of 20 MINUTE OVER_LIMIT/0 of 10 HOUR", nil},
+	{"share-threshold-test", "files=files/a.pdf", 10, "OK OK/LEFT of 10 HOUR", []int{9}},
+	{"share-threshold-test", "files=files/b.csv", 1, "OVER_LIMIT OVER_LIMIT/0 of 10 HOUR", nil},
+	{"share-threshold-test", "files_no_share=files_no_share/N", 10, "OK OK/9 of 10 HOUR", nil},
+	{"reload", "block=foo", 1, "OK OK/0 of 0 UNKNOWN", nil},
 }
 
-// say asks about descriptors of one entry each, "key=value", and returns the answer and its story.
-func (i *integration) say(t *testing.T, domain string, entries ...string) (a *ratelimit.RateLimitResponse, text string) {
+// say asks about descriptors of one entry each, and returns the story of the answer without the name of the limit.
+func (s *server) say(t *testing.T, domain, entries string) string {
 	t.Helper()
 	q := &ratelimit.RateLimitRequest{Domain: domain, HitsAddend: 1}
-	for _, e := range entries {
+	for e := range strings.FieldsSeq(entries) {
 		key, value, _ := strings.Cut(e, "=")
 		q.Descriptors = append(q.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: value}}})
 	}
-	a = i.server.ask(t, q)
-	return a, story(a)
-}
-
-// expect holds what is answered to stories without the name of the limit.
-func (i *integration) expect(t *testing.T, want, domain string, entries ...string) {
-	t.Helper()
-	if _, got := i.say(t, domain, entries...); strings.ReplaceAll(got, ` ""`, "") != want {
-		t.Errorf("%v of %s: %s, want %s", entries, domain, got, want)
-	}
-}
-
-func (i *integration) unknown(t *testing.T) {
-	i.expect(t, "OK OK/0 of 0 UNKNOWN", "foo", "hello=world")
-	i.expect(t, "OK OK/0 of 0 UNKNOWN", "basic", "hello=world")
-	i.expect(t, "OK OK/49 of 50 SECOND", "basic", "key1=foo")
-}
-
-func (i *integration) over(t *testing.T) {
-	for n := range 25 {
-		if n < 20 {
-			i.expect(t, fmt.Sprintf("OK OK/%d of 20 MINUTE", 19-n), "another", "key2=over")
-		} else {
-			i.expect(t, "OVER_LIMIT OVER_LIMIT/0 of 20 MINUTE", "another", "key2=over")
-		}
-	}
-}
-
-// two: what they charge beside a refusal, unless they are told not to, we do not.
-func (i *integration) two(t *testing.T) {
-	for n := range 15 {
-		if n < 10 {
-			i.expect(t, fmt.Sprintf("OK OK/%d of 20 MINUTE OK/%d of 10 HOUR", 19-n, 9-n), "another", "key2=two", "key3=two")
-		} else {
-			i.expect(t, "OVER_LIMIT OK/10 of 20 MINUTE OVER_LIMIT/0 of 10 HOUR", "another", "key2=two", "key3=two")
-		}
-	}
-}
-
-// until: the time until the limit is free again passes; a request begins it anew, since windows slide.
-func (i *integration) until(t *testing.T) {
-	for range 20 {
-		i.say(t, "another", "key4=until")
-	}
-	first, _ := i.say(t, "another", "key4=until")
-	before := first.GetStatuses()[0].GetDurationUntilReset().GetSeconds()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
-		if again, _ := i.say(t, "another", "key4=until"); again.GetStatuses()[0].GetDurationUntilReset().GetSeconds() < before {
-			return
-		}
-	}
-	t.Errorf("still %d s until the reset", before)
-}
-
-func (i *integration) share(t *testing.T) {
-	for n := range 10 {
-		i.expect(t, fmt.Sprintf("OK OK/%d of 10 HOUR", 9-n), "share-threshold-test", "files=files/a.pdf")
-	}
-	i.expect(t, "OVER_LIMIT OVER_LIMIT/0 of 10 HOUR", "share-threshold-test", "files=files/b.csv")
-	for n := range 10 {
-		i.expect(t, "OK OK/9 of 10 HOUR", "share-threshold-test", fmt.Sprint("files_no_share=files_no_share/", n))
-	}
-}
-
-func (i *integration) reload(t *testing.T, file string) {
-	i.expect(t, "OK OK/0 of 0 UNKNOWN", "reload", "block=foo")
-	await := func(want string) {
-		t.Helper()
-		tick, got := time.NewTicker(100*time.Millisecond), ""
-		defer tick.Stop()
-		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
-			if _, got = i.say(t, "reload", "block=foo"); strings.HasPrefix(got, want) {
-				return
-			}
-		}
-		t.Errorf("%s, want %s", got, want)
-	}
-	path := filepath.Join(i.root, "reload.yaml")
-	write(t, path, file)
-	await("OVER_LIMIT")
-	i.expect(t, "OK OK/49 of 50 SECOND", "reload", "key1=foo")
-	write(t, path, "domain: reload\n")
-	await("OK")
+	return strings.ReplaceAll(story(s.ask(t, q)), ` ""`, "")
 }

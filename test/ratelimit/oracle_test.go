@@ -47,7 +47,7 @@ func loadTheirs(text string) (c theirs.RateLimitConfig, refusal error) {
 
 // loadOurs is our reading, of a file for domain d, or our mistakes.
 func loadOurs(text string) (*rls.Domain, []region.Problem) {
-	d, mistakes, _ := rls.Compile(&region.Domain{Name: "d"}, []byte(text))
+	d, mistakes, _ := rls.Compile(&region.Domain{Name: "d"}, rls.Source{Text: []byte(text)})
 	return d, mistakes
 }
 

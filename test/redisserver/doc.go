@@ -1,11 +1,10 @@
 // Package redisserver starts real redis-server processes for tests, and does to
 // them what happens to them in production: they are killed, restarted on the
-// same address, frozen, throttled, and their wall clock is stepped or drifts.
+// same address, frozen, and their wall clock is stepped or drifts. A process may also be throttled.
 //
 //	srv := redisserver.Start(t, redisserver.Options{Clock: true})
 //	srv.Step(-time.Hour)                   // TIME goes back an hour, uptime does not
 //	srv.Freeze(); defer srv.Thaw()         // connected, silent
-//	srv.Throttle(run, period)              // stopped for the rest of each period
 //	srv.Kill(); srv.Restart()              // same port, empty (nothing is persisted)
 //
 // What it promises: Start returns when the server answers, the process is gone

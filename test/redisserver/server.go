@@ -45,15 +45,14 @@ type TB interface {
 // Addr, Client and Time may be called from anywhere; Kill, Restart, Freeze, Thaw
 // and Step change the server and are for the test's own goroutine, one at a time.
 type Server struct {
-	t        TB
-	options  Options
-	binary   string
-	dir      string // working directory: log, and dump or append-only file if any
-	port     int
-	clock    *Clock // nil without Options.Clock
-	client   *redis.Client
-	process  *process  // nil while killed
-	throttle *Throttle // nil for none
+	t       TB
+	options Options
+	binary  string
+	dir     string // working directory: log, and dump or append-only file if any
+	port    int
+	clock   *Clock // nil without Options.Clock
+	client  *redis.Client
+	process *process // nil while killed
 }
 
 // Start runs a redis-server until t ends. It fails t when there is none to run,
@@ -91,7 +90,6 @@ func (s *Server) Kill() {
 	if s.process == nil {
 		return
 	}
-	s.Unthrottle()
 	s.process.kill()
 	s.process = nil
 }

@@ -3,7 +3,6 @@ package redisserver_test
 import (
 	"errors"
 	"net"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -112,46 +111,4 @@ func TestStepMovesExpiry(t *testing.T) {
 	if got := get(t, srv, "short"); got != "" {
 		t.Errorf("a key of one minute is %q an hour later", got)
 	}
-}
-
-// A throttled server needs ten times as long for a known amount of work, and no longer
-// when the throttle has ended. A machine that pauses itself is asked again.
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	srv := redisserver.Start(t, redisserver.Options{})
-	const burn = `local n = 0; for i = 1, 500000 do n = n + i % 7 end; return n`
-	await := func(what string, least, most float64) {
-		t.Helper()
-		var times float64
-		for range 50 {
-			before, began := cpu(t, srv), time.Now()
-			if err := srv.Client().Eval(t.Context(), burn, nil).Err(); err != nil {
-				t.Fatal(err)
-			}
-			took := time.Since(began)
-			if times = float64(took) / float64(cpu(t, srv)-before); least <= times && times <= most {
-				return
-			}
-		}
-		t.Errorf("%s: it took %.1f times its processor time, want %v to %v", what, times, least, most)
-	}
-	srv.Throttle(time.Millisecond, 10*time.Millisecond)
-	await("a tenth of a processor", 8.5, 12)
-	srv.Unthrottle()
-	await("no throttle", 0, 3)
-}
-
-// cpu is the processor time that a server has used.
-func cpu(t *testing.T, srv *redisserver.Server) time.Duration {
-	t.Helper()
-	info, err := srv.Client().InfoMap(t.Context(), "cpu").Result()
-	sum := time.Duration(0)
-	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
-		seconds, failed := strconv.ParseFloat(info["CPU"][name], 64)
-		sum, err = sum+time.Duration(seconds*float64(time.Second)), errors.Join(err, failed)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sum
 }

@@ -60,24 +60,5 @@ func (th *Throttle) Stop() {
 	th.cmd = nil
 }
 
-// Throttle has the server run for run at the beginning of each period, and not at all for
-// the rest, until it is killed or Unthrottle.
-func (s *Server) Throttle(run, period time.Duration) {
-	s.t.Helper()
-	s.Unthrottle()
-	s.throttle = NewThrottle(s.t, run, period)
-	if err := s.throttle.Start(s.Pid()); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// Unthrottle ends a throttle.
-func (s *Server) Unthrottle() {
-	if s.throttle != nil {
-		s.throttle.Stop()
-		s.throttle = nil
-	}
-}
-
 // Pid is the server's process, which must not have been killed.
 func (s *Server) Pid() int { return s.process.cmd.Process.Pid }

@@ -54,18 +54,14 @@ func (p Plan) Replay() string {
 
 // Campaign runs the worlds of all first, and of the seeds from that of then on until ctx ends, some
 // have failed, or they have seen so much of RegionTime; 0: no matter how much. As many run beside each other
-// as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind. What is in kept, if it is
-// not nil, counts and is not played again.
-func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration, kept *Kept) Report {
+// as there are cores, one goroutine each, and a world that was begun is finished. All are of one kind.
+func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration) Report {
 	var (
 		mu    sync.Mutex // guards all below
 		r     = Report{Strict: then.Strict}
 		began = time.Now()
 		group sync.WaitGroup
 	)
-	if kept != nil {
-		r.add(&kept.report)
-	}
 	take := func() (p Plan, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -75,9 +71,6 @@ func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration, 
 		case len(first) > 0:
 			p, first = first[0], first[1:]
 			return p, true
-		}
-		for kept != nil && kept.done[then.Seed] {
-			then.Seed++
 		}
 		p = then
 		then.Seed++
@@ -93,9 +86,6 @@ func Campaign(ctx context.Context, first []Plan, then Plan, most time.Duration, 
 				world := p.Run()
 				mu.Lock()
 				r.add(&world)
-				if kept != nil && r.Err == nil {
-					r.Err = kept.add(p, &world)
-				}
 				mu.Unlock()
 			}
 		})
@@ -117,10 +107,7 @@ func (p Plan) Run() Report {
 		broken = f.Run()
 		r.RegionTime, r.Played, r.Stats, r.Faults = f.RegionTime(), f.Played(), f.Stats(), f.faults
 	} else {
-		f, err := NewFaultPlan(p.Seed, p.Lasts)
-		if err != nil {
-			return Report{Err: fmt.Errorf("seed %d: %w", p.Seed, err)}
-		}
+		f := NewFaultPlan(p.Seed, p.Lasts)
 		broken = f.Run()
 		r.RegionTime, r.Stats, r.Hard = f.RegionTime(), f.Stats(), f.HardStates()
 	}

@@ -54,12 +54,13 @@ func (p pairs) without(field string) pairs {
 	return slices.DeleteFunc(p, func(f [2]string) bool { return f[0] == field })
 }
 
-// These are KEPT, ASKED, GONE and AHEAD of region.lua, µs.
+// These are KEPT, ASKED, GONE, PAUSED and AHEAD of region.lua, µs.
 const (
-	durableKept  = 600_000_000
-	durableAsked = 2_000_000
-	durableGone  = 4_000_000
-	durableAhead = 3_600_000_000
+	durableKept   = 600_000_000
+	durableAsked  = 2_000_000
+	durableGone   = 4_000_000
+	durablePaused = 60_000_000
+	durableAhead  = 3_600_000_000
 )
 
 // eval is state.Eval.
@@ -116,8 +117,11 @@ func (d *durable) server(field, own string, written pairs, renew string, last, n
 	run := strconv.Itoa(d.run)
 	words := strings.Fields(d.state.get("server"))
 	if known := len(words) > 0; !known || words[0] != run {
-		words = []string{run, strconv.FormatInt(now, 10)}
+		words = append([]string{run, strconv.FormatInt(now, 10)}, words[min(2, len(words)):]...)
 		newest := int64(0)
+		if at := numberOf(d.state.get("watched")); at <= now {
+			newest = at - durablePaused
+		}
 		for _, f := range written {
 			newest = max(newest, numberOf(f[1]))
 		}
@@ -175,7 +179,7 @@ func renewed(epoch, known, top, renew, watched string, most, now int64) string {
 	case renew == "stepped":
 		at = now
 	case renew == "reopen":
-		at, data = -now, -now
+		at, data = -now, min(data, -data)
 	}
 	at = max(-now, min(at, now)) // by a clock that was ahead then
 	switch {

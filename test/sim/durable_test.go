@@ -59,7 +59,7 @@ func TestDurable(t *testing.T) {
 				d.forget()
 			case kind == 1:
 				stepped += time.Duration(dice.Int64N(int64(24*time.Minute))) - 12*time.Minute
-			case kind < 4 || len(processes) == 0:
+			case kind < 4 && len(processes) < 3 || len(processes) == 0:
 				born := now
 				processes = append(processes, state.New(state.Options{
 					Members: members.New(quota.Process{Region: "a", Instance: fmt.Sprint(len(processes)), Boot: us()}),
@@ -69,13 +69,16 @@ func TestDurable(t *testing.T) {
 				revision += dice.Int64N(2)
 				top := &region.Topology{Revision: revision, Regions: []region.Region{{Name: "a", Weight: revision + 1}, {Name: "b", Weight: 1}}}
 				_ = processes[len(processes)-1].Adopt(t.Context(), top)
-			case kind == 4:
+			case kind < 5:
 				i := dice.IntN(len(processes))
-				processes[i].Leave()
+				if dice.IntN(2) == 0 { // else it is killed
+					processes[i].Leave()
+				}
 				processes = slices.Delete(processes, i, i+1)
 			case kind == 5:
 				processes[dice.IntN(len(processes))].Lose(us())
 			case kind == 6:
+				now += time.Duration(dice.Int64N(int64(10 * time.Second)))
 				d.run++
 			case kind == 7:
 				_ = processes[dice.IntN(len(processes))].Reopen(t.Context()) // where nothing is lost it is refused

@@ -27,7 +27,7 @@ type FaultPlan struct {
 // NewFaultPlan draws a world from a seed. lasts is how long it lasts, virtually; 0 leaves
 // that to the seed too: some hours with long quiet stretches. With lasts there are
 // short ones, and a longer world begins as a shorter one does.
-func NewFaultPlan(seed uint64, lasts time.Duration) (*FaultPlan, error) {
+func NewFaultPlan(seed uint64, lasts time.Duration) *FaultPlan {
 	dice := rand.New(rand.NewPCG(seed, 0xfa7e))
 	o := Options{Seed: seed, Lossy: true, Judged: true, Jitter: time.Duration(1+dice.IntN(40)) * time.Millisecond, Tenants: map[string]string{}}
 	o.Delay = time.Duration(5+dice.IntN(120)) * time.Millisecond
@@ -55,13 +55,9 @@ func NewFaultPlan(seed uint64, lasts time.Duration) (*FaultPlan, error) {
 		o.Tenants[tenant] = p.Name
 		f.tenants = append(f.tenants, tenant)
 	}
-	w, err := New(o)
-	if err != nil {
-		return nil, err
-	}
-	f.World = w
+	f.World = New(o)
 	f.plan()
-	return f, nil
+	return f
 }
 
 // Run lets all of it happen and returns what did not hold.

@@ -20,10 +20,7 @@ func TestRoomRunsOut(t *testing.T) {
 	for i := range 3 {
 		o.Regions = append(o.Regions, RegionOptions{Name: fmt.Sprintf("r%d", i)})
 	}
-	w, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New(o)
 	w.RunUntil(5 * time.Second)
 	var share int
 	before := make([]map[meshtest.Cell]int64, 3)

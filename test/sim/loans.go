@@ -93,11 +93,6 @@ func (d *lending) Decide(ctx context.Context, calls []store.Call, verdicts []sto
 	d.late = 0
 }
 
-// Reset implements store.Store.
-func (d *lending) Reset(ctx context.Context, prefix string) error {
-	return d.p.region.store.Reset(ctx, prefix)
-}
-
 // ResetAll implements store.Store.
 func (d *lending) ResetAll(ctx context.Context, prefix string, us int64) error {
 	return d.p.region.store.ResetAll(ctx, prefix, us)
@@ -208,6 +203,9 @@ func (d *lending) folly(tenant string) {
 		return
 	}
 	key.Partition, key.WindowUS = string(quota.AppendPartition(nil, b.Limit, nil)), b.Limit.WindowUS()
+	if b.Limit.Calendar != nil {
+		key.Calendar = string(b.Limit.Calendar.AppendID(nil))
+	}
 	id := w.key.LoansID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {
@@ -241,7 +239,7 @@ func (d *lending) operate(b *loans.Bound, key *quota.CounterKey, op store.LoanOp
 	plan := store.NewKeyPlan([]*quota.Limit{b.Limit})
 	var verdict [1]store.Verdict
 	d.Decide(context.Background(), []store.Call{{
-		Op: store.OpLoans, Plan: plan, Keys: []string{store.LogKey(key)}, Counters: []quota.CounterKey{*key}, Ceilings: plan.Capacities,
+		Op: store.OpLoans, Plan: plan, Keys: []string{store.UsageKey(key)}, Counters: []quota.CounterKey{*key}, Ceilings: plan.Capacities,
 		Bounds: []quota.Bound{b.Bound}, Loans: []store.LoanOp{op},
 	}}, verdict[:])
 	if verdict[0].Loans == nil {

@@ -1,15 +1,13 @@
 package sim
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
 )
 
-// Options are what a World is made of. Only Seed may be zero.
+// Options are what a World is made of. Only Seed may be zero; New panics over a policy that is none.
 type Options struct {
 	// Seed decides everything that is left to chance: delays, losses, boots.
 	Seed uint64
@@ -64,23 +62,6 @@ const (
 	// nearby is what a message takes from one process to another of its region.
 	nearby = time.Millisecond
 )
-
-func (o *Options) validate() error {
-	if len(o.Regions) == 0 || len(o.Policies) == 0 {
-		return errors.New("sim: at least one region and one policy are required")
-	}
-	for i := range o.Policies {
-		if ms := o.Policies[i].Validate(); len(ms) > 0 {
-			return fmt.Errorf("sim: policy %s: %w", o.Policies[i].Name, &quota.Invalid{Fields: ms})
-		}
-	}
-	for tenant, policy := range o.Tenants {
-		if o.policy(policy) == nil {
-			return fmt.Errorf("sim: tenant %s has policy %s, which is not given", tenant, policy)
-		}
-	}
-	return nil
-}
 
 func (o *Options) policy(name string) *quota.Policy {
 	for i := range o.Policies {

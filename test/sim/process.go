@@ -79,7 +79,7 @@ func (p *process) hostUS() int64 {
 const hostsApartUS = 2500
 
 // start has a process serve a region from now on.
-func (s *simRegion) start(instance string) (*process, error) {
+func (s *simRegion) start(instance string) *process {
 	w := s.w
 	w.started++
 	p := &process{
@@ -92,7 +92,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 		p.lending = newLending(p)
 	}
 	if err := p.open(); err != nil {
-		return nil, err
+		panic("sim: " + err.Error()) // the world's own mistake
 	}
 	s.processes = append(s.processes, p)
 	w.processes = append(w.processes, p)
@@ -106,7 +106,7 @@ func (s *simRegion) start(instance string) (*process, error) {
 	}
 	p.readable = w.now + p.recovery.Recover(context.Background())
 	p.settle()
-	return p, nil
+	return p
 }
 
 // open makes the parts and joins them, as internal/daemon does.
@@ -131,10 +131,6 @@ func (p *process) open() (err error) {
 	}
 	if p.mesh, err = meshsync.New(meshsync.Options{
 		Members: p.members, Key: w.key, Secret: p.secret, Bus: &p.bus, Counters: p.ceilings.Ledger(), Now: p.now, TimeUS: p.timeUS,
-		Known: func(name string) bool {
-			_, ok := s.topology.Region(name)
-			return ok
-		},
 		Regions: func() []string { return regionNames(s.topology) },
 		View:    p.ceilings.Advertised,
 		Logger:  w.log, Meter: noop.Meter{},

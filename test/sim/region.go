@@ -140,10 +140,7 @@ func (t *regionStore) eval(ctx context.Context, script, key string, args ...any)
 	return t.durable.eval(ctx, script, key, args...)
 }
 
-// Reset implements store.Store. The world calls reset.
-func (t *regionStore) Reset(context.Context, string) error { return errors.ErrUnsupported }
-
-// ResetAll implements store.Store.
+// ResetAll implements store.Store. The world calls reset.
 func (t *regionStore) ResetAll(context.Context, string, int64) error { return errors.ErrUnsupported }
 
 func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []store.Verdict) {
@@ -179,7 +176,7 @@ func (t *regionStore) decide(ctx context.Context, call []store.Call, verdict []s
 		t.latest = max(t.latest, v.StoreUS)
 		kept := *c
 		kept.Keys, kept.Counters, kept.Ceilings = slices.Clone(c.Keys), slices.Clone(c.Counters), slices.Clone(c.Ceilings)
-		kept.Known, kept.Bounds, kept.Loans = slices.Clone(c.Known), slices.Clone(c.Bounds), slices.Clone(c.Loans)
+		kept.Known, kept.Periods, kept.Bounds, kept.Loans = slices.Clone(c.Known), slices.Clone(c.Periods), slices.Clone(c.Bounds), slices.Clone(c.Loans)
 		t.writes = append(t.writes, write{at: t.s.w.now, us: v.StoreUS, outcome: v.Outcome, call: kept})
 	}
 }
@@ -261,7 +258,7 @@ func (t *regionStore) read(_ context.Context, yield func(key quota.CounterKey, b
 func (t *regionStore) reset(tenant string) {
 	prefix, _, _ := strings.Cut(string(store.AppendPrefix(nil, tenant)), "}")
 	if m := t.tenants[prefix]; m != nil {
-		_ = m.Reset(context.Background(), tenant) // what is in memory never fails
+		_ = m.ResetAll(context.Background(), tenant, 0) // what is in memory never fails
 	}
 	t.writes = append(t.writes, write{at: t.s.w.now, us: t.clockUS(), reset: tenant})
 }

@@ -9,16 +9,12 @@ import (
 )
 
 // reservingWorld has two regions that share 100 units a minute, of which a reservation holds some for so long at most.
-func reservingWorld(t *testing.T, lasts time.Duration) *World {
-	t.Helper()
+func reservingWorld(lasts time.Duration) *World {
 	p := quota.Policy{Name: "llm", EnforcePercent: -1, OnStoreLoss: quota.FailClosed, Limits: []quota.Limit{
 		{Name: "tokens", Scope: quota.ScopeGlobal, Units: 100, Window: time.Minute, MaxOvershoot: quota.Strict},
 	}}
 	reserving(&p, lasts)
-	w, err := New(Options{Regions: []RegionOptions{{Name: "a"}, {Name: "b"}}, Policies: []quota.Policy{p}, Lossy: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New(Options{Regions: []RegionOptions{{Name: "a"}, {Name: "b"}}, Policies: []quota.Policy{p}, Lossy: true})
 	w.RunUntil(10 * time.Second)
 	return w
 }
@@ -68,7 +64,7 @@ func TestReservationsOutlastLoans(t *testing.T) {
 			}
 		}, 200 * time.Second, true, 165 * time.Second},
 	} {
-		w := reservingWorld(t, lasts)
+		w := reservingWorld(lasts)
 		var all []*holding
 		for deadline := w.now + 20*time.Second; len(all) < 10; w.RunUntil(w.now + 100*time.Millisecond) {
 			if h := w.Reserve(0, "acme", 10, lasts); h != nil {
@@ -109,7 +105,7 @@ func TestReservationsOutlastLoans(t *testing.T) {
 // shorter one.
 func TestLongerReservationsWaitForLenders(t *testing.T) {
 	t.Parallel()
-	w := reservingWorld(t, time.Minute)
+	w := reservingWorld(time.Minute)
 	longer := w.o
 	longer.Policies = slices.Clone(longer.Policies)
 	longer.Policies[0].Limits = slices.Clone(longer.Policies[0].Limits)
@@ -143,10 +139,7 @@ func TestReservationsUnderShorterLoans(t *testing.T) {
 		{Name: "tokens", Scope: quota.ScopeGlobal, Units: 90, Window: 4 * time.Second, MaxOvershoot: quota.Strict},
 	}}
 	reserving(&p, lasts)
-	w, err := New(Options{Regions: []RegionOptions{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Policies: []quota.Policy{p}, Lossy: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := New(Options{Regions: []RegionOptions{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Policies: []quota.Policy{p}, Lossy: true})
 	shorter := w.o
 	shorter.Policies = []quota.Policy{p}
 	shorter.Policies[0].Limits = slices.Clone(p.Limits)

@@ -90,11 +90,7 @@ func NewStrictPlan(seed uint64, lasts time.Duration, only ...string) (*StrictPla
 		f.tenants, f.units, f.windows = append(f.tenants, tenant), append(f.units, units), append(f.windows, window)
 		f.maxTTLs = append(f.maxTTLs, maxTTL)
 	}
-	w, err := New(o)
-	if err != nil {
-		return nil, err
-	}
-	f.World = w
+	f.World = New(o)
 	for range f.tenants {
 		f.rates = append(f.rates, make([]float64, len(f.weights)))
 	}

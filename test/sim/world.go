@@ -71,10 +71,7 @@ type Answer struct {
 }
 
 // New returns a world at time 0, in which every process has just started.
-func New(o Options) (*World, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
+func New(o Options) *World {
 	w := &World{
 		o: o, dice: rand.New(rand.NewPCG(o.Seed, 0x5e6)), key: wire.NewKey(nil, "sim"),
 		seal: limiter.NewSeal(), log: slog.New(slog.DiscardHandler), trace: newTrace(),
@@ -107,12 +104,10 @@ func New(o Options) (*World, error) {
 			continue
 		}
 		for range max(1, o.Regions[i].Processes) {
-			if _, err := s.start(s.nextName()); err != nil {
-				return nil, err
-			}
+			s.start(s.nextName())
 		}
 	}
-	return w, nil
+	return w
 }
 
 // nextName names the region's next process.

@@ -110,18 +110,6 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// Series appear when they are first counted, with 0 too.
-func TestSeriesAppear(t *testing.T) {
-	c, collect := counter(t)
-	if got := collect(); len(got) != 0 {
-		t.Errorf("%v before anything was counted", got)
-	}
-	c.Add(labels{1, 2}, 0)
-	if got := collect(); len(got) != 1 {
-		t.Errorf("%v after a count of 0", got)
-	}
-}
-
 func TestAddAllocatesNothing(t *testing.T) {
 	c, _ := counter(t)
 	c.Add(labels{}, 1)

@@ -41,7 +41,7 @@
 --   'l'   a counter does not hold what its ceiling rests on: for each global limit generation, bucket and units, and with periods
 --         when that ends. Nothing was charged
 --   'w'   the same where a ceiling is for another period than counts
---   'm'   an earlier admission replayed: one text, its numbers and what its record says of its limits
+--   'm'   an earlier admission replayed: one text, its TIME, its numbers and what its record says of its limits
 --   'o'   one text: what became of operations on loans, see loans.lua
 --   'x'   the idempotency key came with another fingerprint before
 --   'e'   one text: why this check could not be decided; nothing of it was written. AGAIN: it needs the periods about the reply's TIME

@@ -50,7 +50,7 @@ local function read_bounds(plan, bounded, p)
       burnt = burnt, since = since, through = by_period and tonumber(ARGV[p + 2]),
       keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]), T = tonumber(ARGV[p + 9]),
     }
-    l.bound.lingers = l.W + l.bound.T
+    l.bound.lingers, l.bound.period = l.W + l.bound.T, 0
     l.W, l.since = l.bound.counted, since
     l.edge = max(TIME - l.W, since and since - 1 or 0)
     p = p + 10
@@ -70,7 +70,7 @@ local function replayed(record, print)
     r = r + 1
     replies[r] = 'x'
   else
-    replies[r + 1], replies[r + 2] = 'm', reply
+    replies[r + 1], replies[r + 2] = 'm', stamp .. ' ' .. reply
     r = r + 2
   end
   return true
@@ -86,14 +86,13 @@ end
 
 local bounded, longest -- made when a plan first has bounds
 
--- lower brings the ceilings of bounded limits down to what their bounds leave. first is the place before the keys of the plan. Whether
--- the share of a calendar's limit is burnt depends on the period that counts: quota.Bound.In.
+-- lower brings the ceilings of bounded limits down to what their bounds leave. first is the place before the keys of the plan.
 local function lower(plan, first, ceilings)
   if not bounded then bounded, longest = loans() end
   local at = first + #plan + #plan.globals
   for i, l in ipairs(plan.bounds) do
     local b, n = l.bound, l.n
-    if b.through then b.burnt = counting(KEYS[first + l.k.place], l.k).number <= b.through end
+    if b.through then counting_in(b, counting(KEYS[first + l.k.place], l.k)) end
     b.C = bounded(KEYS[at + i], b)
     if b.C < ceilings[n] then ceilings[n] = b.C end
   end
@@ -105,18 +104,20 @@ local function cover(bounds, at, hold)
   for i = 1, #bounds do
     local b = bounds[i].bound
     if b.T > 0 then ttl, hold.epoch = min(ttl, longest(KEYS[at + i], b)), b.epoch end
+    if b.T > 0 and b.through then hold.made = TIME end
   end
   if ttl < MAX then hold.ttl, hold.last = min(hold.ttl, ttl), TIME + ttl end
 end
 
 -- covered is whether what bounded limits of a plan are charged by a settle was held under their bounds: by this epoch, since
--- after a step of the clock nobody knows for how long.
+-- after a step of the clock nobody knows for how long, and in no period before the one in which it was made, where there may have
+-- been no room.
 local function covered(plan, record)
   for i = 1, #plan do
     local h = plan[i].set
     for j = 1, h and #plan[i] or 0 do
       local b = plan[i][j].bound
-      if b and not (h.drop and record.epoch == b.epoch) then return false end
+      if b and not (h.drop and record.epoch == b.epoch and (b.period == 0 or record.made < b.ends)) then return false end
     end
   end
   return true
@@ -125,9 +126,13 @@ end
 -- lend carries out the operations of a check, and replies to it.
 local function lend(plan, first, p, last)
   if plan.holding then held = held or holds() end
-  local units, ends = 0, 0
+  local units, ends, t, now = 0, 0, plan.bounds[1].bound, nil
+  if t.through then
+    now = counting(KEYS[first + 1], plan[1])
+    counting_in(t, now)
+  end
   if plan.holding then units, ends = held.units(KEYS[first + 4]) end
-  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], units, ends, plan.bounds[1].bound, p, last)
+  local reply = loan_ops(loans())(KEYS[first + 1], KEYS[first + 3], units, ends, t, now, p, last)
   replies[r + 1], replies[r + 2] = 'o', reply
   r = r + 2
 end

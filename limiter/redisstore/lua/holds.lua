@@ -10,12 +10,13 @@
 -- The record of a reservation is a string:
 --   'o ends expires amount last epoch units name …'  open: TIME when it is forgotten, TIME when its holds end, the amount, under
 --                                                    a bound the last TIME at which they may end and the epoch, else 0 0, and
---                                                    of each of its sets how much it holds there, and the name below the tenant
+--                                                    of each of its sets how much it holds there, and the name below the tenant;
+--                                                    under a bound by the calendar ' made' follows, the TIME when it was made
 --   's ends expires amount charged released'         settled
 
 local function holds()
   local POPPED, WAITED, MOST = 64, 64, 10000 -- mostPopped and mostWaited of memstore/holds.go, quota.MaxHolds
-  local MARGIN, MAX_TTL = 60000000, 3600000000 -- store.HoldsMargin and quota.MaxTTL, µs
+  local MARGIN = 60000000 -- store.HoldsMargin, µs
 
   -- load_set reads a set: held are the units of holds that are not over. Of those that are, a call leaves out and removes
   -- the first POPPED.
@@ -26,11 +27,8 @@ local function holds()
       tick(h, 0, 0, 0)
       return h
     end
-    local sum, count, newest, kept, last, final, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?(%d*)$')
+    local sum, count, newest, kept, last, final, lives = match(v[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
     if not sum or not v[4] then error('GARBAGE in ' .. key, 0) end
-    if lives == '' then -- of a former version, which kept no end at the latest
-      final, lives = format('%.0f', last + MAX_TTL), final
-    end
     h.sum, h.count, h.last, h.lives = whole(sum, key), whole(count, key), whole(last, key), whole(lives, key)
     h.kept, h.final = whole(kept, key), whole(final, key)
     tick(h, whole(newest, key), h.kept, h.last)
@@ -153,11 +151,8 @@ local function holds()
       if not record.charged then error('GARBAGE in ' .. hold.key, 0) end
     else
       record.last, record.epoch, record.rest = match(rest, '^(%d+) (%d+) ?(.*)$')
-      if not record.last and match(rest, '^%d+ %a') then -- of a former version, which kept neither
-        record.last, record.epoch, record.rest = '0', '0', rest
-      elseif not record.last then
-        error('GARBAGE in ' .. hold.key, 0)
-      end
+      if not record.last then error('GARBAGE in ' .. hold.key, 0) end
+      record.made = tonumber(match(record.rest, ' %S+ (%d+)$') or 0)
     end
     return record
   end
@@ -189,6 +184,7 @@ local function holds()
         sets[#sets + 1] = units .. ' ' .. sub(h.key, hold.tenant + 1)
       end
     end
+    if hold.made then sets[#sets + 1] = int(hold.made) end
     write_open(hold, TIME + hold.ttl, int(amount), int(hold.last or 0), hold.epoch or '0', table.concat(sets, ' '))
   end
 

@@ -12,8 +12,7 @@
 --   ',250,60000000,1795198525260197'  of each former plan that needs more, and until when (partition's clock): twice
 --                                     its W after its last charge
 --
--- The first alone is a fraction that rounds to nothing, so stamp and header are read as one number. A log without
--- a header was written by an earlier release: what it holds beyond its plan's units counts as needed for MOST_W.
+-- The first alone is a fraction that rounds to nothing, so stamp and header are read as one number.
 --
 -- A cost above 1 begins a run, and the log gets only such elements until each one in it costs 1 and is of
 -- that run; then it gets plain ones again. So whatever stands before the run that the log ends with costs 1,
@@ -170,10 +169,6 @@ local function needed(s, k)
   if digits then
     local W = tonumber(sub(last, digits + 1)) or MOST_W
     add(tonumber(sub(last, 1, digits)), W, s.newest + 2 * W)
-  else
-    s.size = s.size or call('LLEN', s.key)
-    local units = s.sum or s.size
-    if units > own then add(units, MOST_W, s.newest + 2 * MOST_W) end
   end
   for units, W, ends in string.gmatch(header, ',(%d+),(%d+),(%d+)') do add(tonumber(units), tonumber(W), tonumber(ends)) end
   if #former > FORMER then former = { ',' .. int(most[1]) .. ',' .. int(most[2]) .. ',' .. int(most[3]) } end

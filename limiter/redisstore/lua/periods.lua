@@ -78,5 +78,5 @@ local function counting(key, k)
     s = calendar.load(key, k)
     states[key] = s
   end
-  return s.counts
+  return s.counts, s.newest.number > s.counts.number
 end

@@ -9,8 +9,6 @@
 --   'p'                   'ends number ends units' of a limit with a calendar, whose buckets are periods: when the newest ends, and the one
 --                         before it in which anything was used, 0 for none. TIME counts in either: quota.Periods
 --
--- Before it was the string 'generation:bucket:units:earlier', which the first charge rewrites.
---
 -- generation is the TIME at which the key was created. Buckets follow TIME itself, not the partition's clock,
 -- because peers read them against this region's TIME. The name of the bucket's field is what the ceiling rests on, so most
 -- checks add to it without reading what is there.
@@ -29,13 +27,8 @@ local function usage_counters()
   local function load(key)
     local t = counters[key]
     if t ~= nil then return t end
-    local is_hash, v = pcall(call, 'HGETALL', key)
+    local v = call('HGETALL', key)
     t = false
-    if not is_hash then
-      local name, units, earlier = match(call('GET', key), '^(%d+:%d+):(%d+):?(%d*)$')
-      if not name then error('GARBAGE in ' .. key, 0) end
-      v = { name, units, 'e', earlier == '' and '0' or earlier }
-    end
     local gauge, periods
     for i = 1, #v, 2 do
       local generation, bucket = match(v[i], '^(%d+):(%d+)$')
@@ -59,7 +52,6 @@ local function usage_counters()
       if not units or units < 0 or units > MAX_COUNTER then error('GARBAGE in ' .. key, 0) end
     end
     if #v > 0 and not t then error('GARBAGE in ' .. key, 0) end
-    if not is_hash then t.earlier = v[4] end
     if t then t.gauge = gauge end
     if periods and t then t.ends, t.past = periods.ends, periods.past end
     counters[key] = t
@@ -141,16 +133,14 @@ local function usage_counters()
     end -- a fall of less than a bucket is waited out in the newest
     t.units = min(t.units + c, MAX_COUNTER)
     local field = t.generation .. ':' .. t.bucket
-    local stays = counters[key] and (moved == 0 or moved == -1)
-    if stays and not t.earlier then
+    if counters[key] and (moved == 0 or moved == -1) then
       call('HSET', key, field, int(t.units))
       return
     end
-    local earlier = moved == 1 and int(before) or stays and t.earlier
-    counters[key], t.earlier = t, nil
+    counters[key] = t
     call('UNLINK', key)
     call('HSET', key, field, int(t.units))
-    if earlier then call('HSET', key, 'e', earlier) end
+    if moved == 1 then call('HSET', key, 'e', int(before)) end
     call('PEXPIRE', key, longer(l.k))
     if t.gauge then write_gauge(key, t) end
   end

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
 
 // bounded reports whether the request was counted under a limit with a bound.
 func bounded(r *traffic.Record) bool {
-	return !r.Bare && (r.Class == traffic.Strict || r.Class == traffic.Tenth || r.Class == traffic.Month)
+	return !r.Bare && (r.Class == traffic.Strict || r.Class == traffic.Tenth || r.Class == traffic.Month || r.Class == traffic.Hour)
 }
 
 // clockRate is by how much a clock may run fast or slow: a window of true time is that much
@@ -111,6 +112,99 @@ func Bound(all Admissions, wallUS func(time.Duration) int64, class string, windo
 		}
 	}
 	return fullest, o.all()
+}
+
+// Counted names what one region admitted of a tenant in one period of a calendar, by the clock of its store.
+type Counted struct {
+	Tenant, Region string
+	Period         int64
+}
+
+// Periods are the units that were admitted at least: what answers tell, or what a store held, whichever is more.
+type Periods map[Counted]int64
+
+// Answers adds what answers of a class told of.
+func (p Periods) Answers(records []traffic.Record, calendar *quota.Calendar, class string) []string {
+	o := objections{what: "bound"}
+	told := Periods{}
+	for i := range records {
+		r := &records[i]
+		if r.Class != class || !r.Admitted() {
+			continue
+		}
+		us := r.Answer.Explain.StoreTimeUS
+		if us == 0 || r.Answer.Basis == "local" || r.Answer.Basis == "open" {
+			o.add("%s admits %d units of %s at %v by basis %s, not by its Redis", r.Region, r.Cost, r.Tenant, r.Return, r.Answer.Basis)
+		}
+		told[Counted{r.Tenant, r.Region, calendar.At(us).Number}] += r.Cost
+	}
+	p.Stored(told)
+	return o.all()
+}
+
+// Stored adds what a store holds, or has held when it was read before.
+func (p Periods) Stored(stored Periods) {
+	for c, units := range stored {
+		p[c] = max(p[c], units)
+	}
+}
+
+// fullest is the period in which all regions together admitted the most of a tenant, and what each did in it.
+func (p Periods) fullest(tenant string) (most int64, by map[string]int64) {
+	all := map[int64]map[string]int64{}
+	sums := map[int64]int64{}
+	for c, units := range p {
+		if c.Tenant != tenant {
+			continue
+		}
+		if all[c.Period] == nil {
+			all[c.Period] = map[string]int64{}
+		}
+		all[c.Period][c.Region], sums[c.Period] = units, sums[c.Period]+units
+		if sums[c.Period] > most {
+			most, by = sums[c.Period], all[c.Period]
+		}
+	}
+	return most, by
+}
+
+// Within insists that in no period all regions together admit more of any tenant than the bound, whatever has happened.
+func (p Periods) Within(bound int64) (worst Fullest, objects []string) {
+	worst.Of = bound
+	o := objections{what: "bound"}
+	tenants := map[string]bool{}
+	for c := range p {
+		tenants[c.Tenant] = true
+	}
+	for tenant := range tenants {
+		units, by := p.fullest(tenant)
+		if worst.Units = max(worst.Units, units); units > bound {
+			o.add("%d units of %s are admitted in one period, of which the bound is %d: %v", units, tenant, bound, by)
+		}
+	}
+	return worst, o.all()
+}
+
+// enoughAsked is how much has to be asked for, in quarters of what is there, for Left to say anything.
+const enoughAsked = 5
+
+// Left insists that a region which alone asks for a tenant admits what the others leave of it, but a tenth; its own share would be
+// a third. stands is the part of the bound that no loss has burnt. It says nothing where too little was asked for in one period.
+func (p Periods) Left(records []traffic.Record, calendar *quota.Calendar, stands int64, region, tenant string) (judged bool, objects []string) {
+	asked := map[int64]int64{}
+	for i := range records {
+		if r := &records[i]; r.Tenant == tenant && r.Answer.Explain.StoreTimeUS != 0 {
+			asked[calendar.At(r.Answer.Explain.StoreTimeUS).Number] += r.Cost
+		}
+	}
+	units, by := p.fullest(tenant)
+	for _, n := range asked {
+		if judged = judged || 4*n >= enoughAsked*stands; judged && 10*units < fullEnough*stands {
+			return judged, []string{fmt.Sprintf("left: %s, which alone asks for %s, was asked for %d and admits %d of the %d units that others leave: %v",
+				region, tenant, n, units, stands, by)}
+		}
+	}
+	return judged, nil
 }
 
 // Lent insists that a region whose share of a class is burnt admits units that others lend it within

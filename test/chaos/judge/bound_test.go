@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/test/chaos/judge"
 	"github.com/regiond/regiond/test/chaos/traffic"
 )
@@ -32,6 +33,45 @@ func TestLentAndOpenBite(t *testing.T) {
 	bites(t, lent(records, time.Second), lent(records, 400*millisecond), "after its loss")
 	bites(t, lent(records, time.Second), lent(records[:4], time.Second), "admits no unit")
 	bites(t, open(time.Second), open(200*millisecond), "closes it")
+}
+
+// TestPeriodsBite: ten units of an hour in two regions, one of which asks for them alone, and one by the clock of the next hour.
+func TestPeriodsBite(t *testing.T) {
+	hours := &quota.Calendar{Unit: quota.CalendarHour, Zone: time.UTC, Anchor: 1}
+	at := func(region, tenant string, hour int64, allowed bool) traffic.Record {
+		r := asked(region, traffic.Hour, tenant, time.Second, 1, allowed)
+		r.Answer.Explain.StoreTimeUS = (500_000*3600 + hour*3600 + 1) * 1_000_000
+		return r
+	}
+	says := func(records []traffic.Record, stored judge.Periods) []string {
+		all := judge.Periods{}
+		objects := all.Answers(records, hours, traffic.Hour)
+		all.Stored(stored)
+		_, more := all.Within(10)
+		_, left := all.Left(records, hours, 10, "a", "x")
+		return slices.Concat(objects, more, left)
+	}
+	full := []traffic.Record{at("b", "x", 0, true), at("b", "x", 1, true), at("a", "y", 0, true)}
+	for range 9 {
+		full = append(full, at("a", "x", 0, true))
+	}
+	for range 3 {
+		full = append(full, at("a", "x", 0, false))
+	}
+	hour := hours.At(at("a", "x", 0, true).Answer.Explain.StoreTimeUS).Number
+	counted := func(region string, units int64) judge.Periods {
+		return judge.Periods{{Tenant: "x", Region: region, Period: hour}: units}
+	}
+	with := func(r traffic.Record) []traffic.Record { return append(slices.Clone(full), r) }
+	good := says(full, counted("a", 9))
+	bites(t, good, says(with(at("b", "x", 0, true)), nil), "the bound is 10")
+	bites(t, good, says(full, counted("b", 2)), "the bound is 10")
+	local := at("b", "x", 2, true)
+	local.Answer.Basis = "local"
+	bites(t, good, says(with(local), nil), "not by its Redis")
+	few := slices.Clone(full)
+	few[3].Answer.Allowed, few[4].Answer.Allowed = false, false
+	bites(t, good, says(few, nil), "admits 8 of the 10")
 }
 
 // TestBoundBites: ten units in two regions, in a window of a second whose bound is ten.

@@ -52,7 +52,7 @@ func Window(records []traffic.Record, class string, l Limit, losses []Loss, step
 		for _, life := range lives(parts[p], p.region, losses) {
 			worst, exact := certain(life, l.Window), false
 			if !p.local && !stepped {
-				worst, exact = byStore(life, l), true
+				worst, exact = byStore(life, l.Window), true
 			}
 			if worst > l.Units {
 				o.add("%s admitted %d units of %s within %v, the limit is %d (local %v, by the store's clock %v)",
@@ -86,15 +86,17 @@ func lives(records []*traffic.Record, region string, losses []Loss) [][]*traffic
 	return all
 }
 
-func byStore(records []*traffic.Record, l Limit) int64 {
-	var admissions []oracle.Admission
-	for _, r := range records {
+// byStore is the most in any window of the store's clock.
+func byStore(records []*traffic.Record, window time.Duration) (worst int64) {
+	all := oracle.NewGlobal(window.Microseconds())
+	for _, r := range slices.SortedFunc(slices.Values(records), func(a, b *traffic.Record) int {
+		return cmp.Compare(a.Answer.Explain.StoreTimeUS, b.Answer.Explain.StoreTimeUS)
+	}) {
 		if at := r.Answer.Explain.StoreTimeUS; at != 0 {
-			admissions = append(admissions, oracle.Admission{US: at, Cost: r.Cost})
+			worst = max(worst, all.Admit(oracle.Spend{US: at, Units: r.Cost}, 0).Used)
 		}
 	}
-	worst, _ := oracle.Window(admissions, l.Units, l.Window.Microseconds())
-	return worst.Units
+	return worst
 }
 
 // certain is the most that was admitted within less than a window, whenever between

@@ -53,7 +53,7 @@ func write(out io.Writer, dir string) error {
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b chaos.Figures) int { return cmp.Compare(a.Test, b.Test) })
-	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most | fullest of B: 0 %, 10 %, month | first loan after a loss ms | closed by a clock ms |")
+	fmt.Fprintln(out, "| scenario | requests/s | answers | lost | slowest ms | above bare: p99.9, max ms | seconds judged | noticed ms | whole again ms | totals equal ms | above L, most | fullest of B: 0 %, 10 %, month, hour | first loan after a loss ms | closed by a clock ms |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	unjudged := 0
 	for _, f := range all {
@@ -88,8 +88,9 @@ func fullest(all map[string]judge.Fullest) string {
 	if !judged {
 		return "–"
 	}
-	tenth, month := all[traffic.Tenth], all[traffic.Month]
-	return fmt.Sprintf("%d of %d, %d of %d, %d of %d", strict.Units, strict.Of, tenth.Units, tenth.Of, month.Units, month.Of)
+	tenth, month, hour := all[traffic.Tenth], all[traffic.Month], all[traffic.Hour]
+	return fmt.Sprintf("%d of %d, %d of %d, %d of %d, %d of %d",
+		strict.Units, strict.Of, tenth.Units, tenth.Of, month.Units, month.Of, hour.Units, hour.Of)
 }
 
 // achieved prints what hostile peers achieved.

@@ -21,7 +21,7 @@ type Load struct {
 	Profile Profile
 	Rate    int  // requests a second to regiond, over all regions
 	Bare    int  // requests a second to the bare handlers, over all regions
-	Bounded bool // requests to each region of strict, tenth and month
+	Bounded bool // requests to each region of strict, tenth, month and hour
 	Seed    uint64
 	History *History
 	Targets []Target
@@ -53,6 +53,9 @@ func (l *Load) Run(ctx context.Context) {
 				return true
 			}}, stream{MonthRate, 1, func(_ int, _ *rand.Rand, r *Record) bool {
 				r.Class, r.Tenant, r.Cost = Month, tenantOf(Month, 0), 1
+				return true
+			}}, stream{HourRate, 1, func(_ int, _ *rand.Rand, r *Record) bool {
+				r.Class, r.Tenant, r.Cost = Hour, hourly(i, len(l.Targets), r.Due), 1
 				return true
 			}})
 		}

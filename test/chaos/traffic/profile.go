@@ -17,6 +17,7 @@ const (
 	Strict = "strict" // a global limit with max_overshoot: 0%, asked for more than it has
 	Tenth  = "tenth"  // the same with max_overshoot: 10%
 	Month  = "month"  // a limit of a month with max_overshoot: 0%, used up before the run ends
+	Hour   = "hour"   // a limit of an hour of the calendar with max_overshoot: 0%, likewise
 )
 
 // Tenants of each class.
@@ -26,19 +27,24 @@ const (
 	EdgeTenants   = 4
 	QuietTenants  = 8
 	DearTenants   = 20
-	BoundTenants  = 1 // of strict, of tenth, and of month
+	BoundTenants  = 1  // of strict, of tenth, and of month
+	HourTenants   = 40 // by fours: one that each of three regions alone asks for, and one that all do
 )
 
 // QuietEvery is how often a region asks for a quiet tenant, whatever the profile.
 const QuietEvery = 100 * time.Millisecond
 
-// BoundRate is how many requests a second a region sends for strict and tenth together, MonthRate how many for
-// month, and BoundTurn how long one region asks for none of strict or tenth. It then has a share to lend, and the
-// next turn wants it back.
+// BoundRate is how many requests a second a region sends for strict and tenth together, MonthRate and HourRate how
+// many for month and hour, and BoundTurn how long one region asks for none of strict or tenth. It then has a share to lend,
+// and the next turn wants it back. HourTurn is how long one region alone asks for a tenant of hour that all ask for, and
+// HourSpan how long tenants of hour are asked for.
 const (
-	BoundRate = 60
-	MonthRate = 20
+	BoundRate = 40
+	MonthRate = 16
+	HourRate  = 45
 	BoundTurn = 3 * time.Second
+	HourTurn  = time.Second
+	HourSpan  = 6 * time.Second
 )
 
 // bounded is what a region asks of strict and tenth at a time: of both by turns, and while it has
@@ -55,6 +61,19 @@ func bounded(region, regions int, at time.Duration, random *rand.Rand) (class, t
 		cost = 3
 	}
 	return class, tenantOf(class, 0), cost
+}
+
+// HourTenant is the n-th tenant of hour: of the first three each region alone asks for one, and of the fourth all.
+func HourTenant(n int) string { return tenantOf(Hour, n) }
+
+// hourly is the tenant of hour that a region asks for at a time. After 2·HourSpan, and each HourSpan then, all are other ones, so
+// that some units are always being lent. Of each four the last is for all regions in turns.
+func hourly(region, regions int, at time.Duration) string {
+	n := region
+	if (int(at/HourTurn)+region)%regions == 0 {
+		n = regions
+	}
+	return tenantOf(Hour, max(0, int(at/HourSpan)-1)*(regions+1)%HourTenants+n)
 }
 
 // Profile is the mix of traffic in a run.

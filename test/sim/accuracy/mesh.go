@@ -24,16 +24,9 @@ const (
 // event, the way between any two the same. In a perfect one estimates fade as the units that they
 // count leave the window.
 func simulated(c Cell, run int, seed uint64, perfect bool) (*sim.World, error) {
-	skew, err := c.skew(run)
-	if err != nil {
-		return nil, err
-	}
-	o := c.options(seed, skew)
+	o := c.options(seed, c.skew(run))
 	o.Perfect = perfect
-	w, err := sim.New(o)
-	if err != nil {
-		return nil, err
-	}
+	w := sim.New(o)
 	w.RunUntil(settled)
 	for i := range c.Regions {
 		if a := w.Check(i, "nobody", 1); a.Decision.Mode != quota.ModeGlobal {
@@ -58,16 +51,13 @@ func (c Cell) schedule(w *sim.World) {
 
 // skew is by how much all store clocks are set so that a run's first check can come
 // at its moment in a window.
-func (c Cell) skew(run int) (time.Duration, error) {
+func (c Cell) skew(run int) time.Duration {
 	alone := c
 	alone.Regions = 1 // all store clocks begin alike
-	w, err := sim.New(alone.options(0, 0))
-	if err != nil {
-		return 0, err
-	}
+	w := sim.New(alone.options(0, 0))
 	window := c.Window.Microseconds()
 	at := (w.StoreUS(0) + settled.Microseconds()) % window
-	return time.Duration((int64(float64(window)*startsAt(run))+window-at)%window) * time.Microsecond, nil
+	return time.Duration((int64(float64(window)*startsAt(run))+window-at)%window) * time.Microsecond
 }
 
 func (c Cell) options(seed uint64, skew time.Duration) sim.Options {

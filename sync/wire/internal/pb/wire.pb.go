@@ -1240,8 +1240,9 @@ type Want struct {
 	// policy, limit and partition, separated by spaces, sealed by XChaCha20-Poly1305 with id,
 	// big-endian, as additional data. Absent while all have it.
 	Partition     []byte `protobuf:"bytes,12,opt,name=partition,proto3" json:"partition,omitempty"`
-	Burnt         bool   `protobuf:"varint,13,opt,name=burnt,proto3" json:"burnt,omitempty"` // the author's own share is: what it has it borrows
-	Cost          int64  `protobuf:"varint,14,opt,name=cost,proto3" json:"cost,omitempty"`   // the largest of one request, in units as above; absent: it is not known
+	Burnt         bool   `protobuf:"varint,13,opt,name=burnt,proto3" json:"burnt,omitempty"`   // the author's own share is: what it has it borrows
+	Cost          int64  `protobuf:"varint,14,opt,name=cost,proto3" json:"cost,omitempty"`     // the largest of one request, in units as above; absent: it is not known
+	Period        int64  `protobuf:"varint,15,opt,name=period,proto3" json:"period,omitempty"` // the number of the period that counts by the author's store, 0 to 2^52; absent without a calendar
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1374,6 +1375,13 @@ func (x *Want) GetCost() int64 {
 	return 0
 }
 
+func (x *Want) GetPeriod() int64 {
+	if x != nil {
+		return x.Period
+	}
+	return 0
+}
+
 // Held is a loan that the author borrows.
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1470,6 +1478,7 @@ type Grant struct {
 	RequestEpoch  uint32                 `protobuf:"fixed32,6,opt,name=request_epoch,json=requestEpoch,proto3" json:"request_epoch,omitempty"` // epoch and time of the want
 	RequestTime   int64                  `protobuf:"zigzag64,7,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
 	MaxTtl        int64                  `protobuf:"varint,8,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"` // how long a reservation may last that rests on the loan, µs; 0 to an hour
+	Period        int64                  `protobuf:"varint,9,opt,name=period,proto3" json:"period,omitempty"`               // that the loan counts in alone, as in Want
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1556,6 +1565,13 @@ func (x *Grant) GetRequestTime() int64 {
 func (x *Grant) GetMaxTtl() int64 {
 	if x != nil {
 		return x.MaxTtl
+	}
+	return 0
+}
+
+func (x *Grant) GetPeriod() int64 {
+	if x != nil {
+		return x.Period
 	}
 	return 0
 }
@@ -2016,7 +2032,7 @@ const file_wire_proto_rawDesc = "" +
 	"\alenders\x18\x04 \x03(\tR\alenders\x12+\n" +
 	"\x05wants\x18\x05 \x03(\v2\x15.regiond.sync.v3.WantR\x05wants\x12.\n" +
 	"\x06grants\x18\x06 \x03(\v2\x16.regiond.sync.v3.GrantR\x06grants\x121\n" +
-	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\xc7\x02\n" +
+	"\areturns\x18\a \x03(\v2\x17.regiond.sync.v3.ReturnR\areturns\"\xdf\x02\n" +
 	"\x04Want\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x12\n" +
@@ -2032,14 +2048,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x04held\x18\v \x03(\v2\x15.regiond.sync.v3.HeldR\x04held\x12\x1c\n" +
 	"\tpartition\x18\f \x01(\fR\tpartition\x12\x14\n" +
 	"\x05burnt\x18\r \x01(\bR\x05burnt\x12\x12\n" +
-	"\x04cost\x18\x0e \x01(\x03R\x04cost\"\x8a\x01\n" +
+	"\x04cost\x18\x0e \x01(\x03R\x04cost\x12\x16\n" +
+	"\x06period\x18\x0f \x01(\x03R\x06period\"\x8a\x01\n" +
 	"\x04Held\x12\x16\n" +
 	"\x06lender\x18\x01 \x01(\rR\x06lender\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
 	"\x05stamp\x18\x03 \x01(\x12R\x05stamp\x12\x14\n" +
 	"\x05units\x18\x04 \x01(\x03R\x05units\x12\x12\n" +
 	"\x04back\x18\x05 \x01(\x03R\x04back\x12\x14\n" +
-	"\x05until\x18\x06 \x01(\x12R\x05until\"\xcc\x01\n" +
+	"\x05until\x18\x06 \x01(\x12R\x05until\"\xe4\x01\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +
@@ -2048,7 +2065,8 @@ const file_wire_proto_rawDesc = "" +
 	"\x03new\x18\x05 \x01(\bR\x03new\x12#\n" +
 	"\rrequest_epoch\x18\x06 \x01(\aR\frequestEpoch\x12!\n" +
 	"\frequest_time\x18\a \x01(\x12R\vrequestTime\x12\x17\n" +
-	"\amax_ttl\x18\b \x01(\x03R\x06maxTtl\"X\n" +
+	"\amax_ttl\x18\b \x01(\x03R\x06maxTtl\x12\x16\n" +
+	"\x06period\x18\t \x01(\x03R\x06period\"X\n" +
 	"\x06Return\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\aR\x05epoch\x12\x14\n" +

@@ -5,7 +5,6 @@
 //	                                          the tables of docs/accuracy.md and their figures
 //	go run ./test/sim/cmd/accuracy -docs docs -only max_overshoot   measures the cells whose description contains this
 //	go run ./test/sim/cmd/accuracy -few units   prints how much of strict limits with few or large units is used
-//	go run ./test/sim/cmd/accuracy -loss        prints what a loss of data costs a strict limit
 //	go run ./test/sim/cmd/accuracy -docs docs -render   writes the tables from the stored figures
 package main
 
@@ -26,19 +25,15 @@ func main() {
 	render := flag.Bool("render", false, "measure nothing, write the tables from the stored figures")
 	only := flag.String("only", "", "with -docs: measure the cells whose description contains this, and keep the others")
 	few := flag.String("few", "", "measure strict limits of few or large units whose description contains this")
-	loss := flag.Bool("loss", false, "measure what a loss of data in one region costs a strict limit")
-	worlds := flag.Int("worlds", 20, "with -few and -loss: in how many worlds")
+	worlds := flag.Int("worlds", 20, "with -few: in how many worlds")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "cells to measure at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
-	switch {
-	case *few != "":
+	if *few != "" {
 		err = loansim.ReportFew(os.Stdout, *few, *worlds)
-	case *loss:
-		err = accuracy.ReportLosses(ctx, os.Stdout, *worlds, *workers)
-	default:
+	} else {
 		err = run(ctx, *docs, *only, *render, *workers)
 	}
 	if err != nil {

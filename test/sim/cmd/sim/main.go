@@ -36,46 +36,36 @@ func main() {
 	world := flag.Duration("lasts", 0, "how long a world lasts, virtually, and short pauses in it; 0 leaves it to the seed, and long ones")
 	strict := flag.Bool("strict", false, "only worlds of limits with a bound, in which everything goes wrong; prints how many region-hours were played")
 	only := flag.String("only", "", "only strict worlds with faults of these words, with commas between them; see test/sim/strictfaults.go")
-	file := flag.String("kept", "", "strict worlds only: a file to which each world is added, and of which none is played again")
 	brief := flag.Bool("brief", false, "print in a line how long was played until a mistake showed")
 	flag.Parse()
 	debug.SetGCPercent(gcPercent)
 	if *lasts == 0 && *hours == 0 {
 		*lasts = 2 * time.Minute
 	}
-	plan := sim.Plan{Strict: *strict || *only != "" || *file != "", Seed: *seed, Lasts: *world, Only: *only}
+	plan := sim.Plan{Strict: *strict || *only != "", Seed: *seed, Lasts: *world, Only: *only}
 	if *seed != 0 {
 		r := plan.Run()
 		os.Exit(tell(&r, nil))
 	}
 	var corpus []sim.Plan
-	if !*brief && *only == "" && *file == "" {
+	if !*brief && *only == "" {
 		var err error
 		if corpus, err = sim.Corpus(); err != nil {
 			fmt.Fprintln(os.Stderr, "sim:", err)
 			os.Exit(1)
 		}
 	}
-	var kept *sim.Kept
-	if *file != "" {
-		var err error
-		if kept, err = sim.OpenKept(*file); err != nil {
-			fmt.Fprintln(os.Stderr, "sim:", err)
-			os.Exit(1)
-		}
-		*from = max(*from, 1)
-	}
 	if plan.Seed = *from; *from == 0 {
 		plan.Seed = 1 + rand.Uint64N(1_000_000_000)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code := run(ctx, *lasts, time.Duration(*hours*float64(time.Hour)), corpus, plan, kept, *brief)
+	code := run(ctx, *lasts, time.Duration(*hours*float64(time.Hour)), corpus, plan, *brief)
 	stop()
 	os.Exit(code)
 }
 
 // run runs the worlds of the corpus, then those from plan's seed on; both kinds unless plan is strict.
-func run(ctx context.Context, lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, kept *sim.Kept, brief bool) (code int) {
+func run(ctx context.Context, lasts, hours time.Duration, corpus []sim.Plan, plan sim.Plan, brief bool) (code int) {
 	began, kinds := time.Now(), []bool{true}
 	if !plan.Strict {
 		kinds = []bool{false, true}
@@ -87,7 +77,7 @@ func run(ctx context.Context, lasts, hours time.Duration, corpus []sim.Plan, pla
 		if lasts > 0 {
 			ctx, cancel = context.WithDeadline(ctx, began.Add(lasts*time.Duration(i+1)/time.Duration(len(kinds))))
 		}
-		r := sim.Campaign(ctx, first, plan, hours, kept)
+		r := sim.Campaign(ctx, first, plan, hours)
 		cancel()
 		if brief {
 			fmt.Println(r.Brief())

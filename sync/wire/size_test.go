@@ -85,23 +85,3 @@ func TestBytesPerLoan(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkUsage(b *testing.B) {
-	u := tick(day)
-	slices.Sort(u.Groups[0].Generations)
-	data := wire.Append(nil, u)
-	run := func(name string, f func() error) {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := f(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/changed, "ns/partition")
-		})
-	}
-	buf := make([]byte, 0, 4*len(data))
-	run("append", func() error { buf = wire.Append(buf[:0], u); return nil })
-	run("decode", func() error { _, err := wire.Decode[*wire.Usage](data); return err })
-}
