@@ -33,11 +33,12 @@ func Build(dir string) (Binaries, error) {
 	if b.Bare, err = os.Executable(); err != nil {
 		return b, err
 	}
-	module, err := run("go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2")
-	if err != nil {
+	if _, err := run("go", "build", "-o", b.Regiond, "github.com/regiond/regiond/cmd/regiond"); err != nil {
 		return b, err
 	}
-	if _, err := run("go", "build", "-o", b.Regiond, "github.com/regiond/regiond/cmd/regiond"); err != nil {
+	// regiond's build has downloaded it: a module that is not there has no directory.
+	module, err := run("go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2")
+	if err != nil {
 		return b, err
 	}
 	// Not as a package of our module: its main has dependencies that we have no other use for.

@@ -57,7 +57,7 @@ func bounded(region, regions int, at time.Duration, random *rand.Rand) (class, t
 	case 1:
 		class = Strict
 	}
-	if cost = 1; random.IntN(16) == 0 {
+	if cost = 1; random.IntN(3) == 0 {
 		cost = 3
 	}
 	return class, tenantOf(class, 0), cost
