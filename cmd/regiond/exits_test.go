@@ -42,6 +42,7 @@ func TestExitCodes(t *testing.T) {
 		"check acme --addr http://[::1", "check --addr", "check -o xml acme",
 		"explain", "explain -h", "explain acme --cost five", "explain acme --addr 127.0.0.1:1",
 		"regions -h", "regions now", "regions --addr 127.0.0.1:1", "regions --ca-file DIR/absent",
+		"limits", "limits delete acme --addr 127.0.0.1:1", "limits shw", "limits set", "limits unset acme --addr 127.0.0.1:1",
 		"top -h", "top acme", "top --by cost", "top --scope eu", "top --window 5m", "top --limit 0",
 		"top --every 1ms", "top --addr 127.0.0.1:1",
 		"bench -h", "bench now", "bench --rate fast", "bench --rate 0", "bench --zipf -1", "bench --cost five",

@@ -82,8 +82,11 @@ func Run(ctx context.Context, program *cobra.Command, args []string, stdout, std
 	return exit.Code
 }
 
-// flagError names the flag, its value and what is wrong with it.
-func flagError(_ *cobra.Command, err error) error {
+// flagError names the flag, its value and what is wrong with it; but a command that does not exist, whose flags are unknown for that.
+func flagError(c *cobra.Command, err error) error {
+	if words := c.Flags().Args(); len(words) > 0 && c.HasAvailableSubCommands() {
+		return NoArgs(c, words)
+	}
 	var value *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
 	switch {
@@ -103,17 +106,20 @@ func flagError(_ *cobra.Command, err error) error {
 	return fmt.Errorf("%w; -h lists the flags", err)
 }
 
-// NoArgs refuses words.
+// NoArgs refuses words. Where there are commands below, a word is meant as one of them.
 func NoArgs(c *cobra.Command, words []string) error {
 	if len(words) == 0 {
 		return nil
 	}
-	hint := ""
 	c.SuggestionsMinimumDistance = 2 // letters
-	if names := c.SuggestionsFor(words[0]); len(names) > 0 {
-		hint = "; did you mean " + names[0] + "?"
+	suggested := c.SuggestionsFor(words[0])
+	switch {
+	case len(suggested) > 0:
+		return fmt.Errorf("unexpected argument %q; did you mean %s?", words[0], suggested[0])
+	case c.HasAvailableSubCommands():
+		return fmt.Errorf("unknown command %q; -h lists those that there are", words[0])
 	}
-	return fmt.Errorf("unexpected argument %q%s", words[0], hint)
+	return fmt.Errorf("unexpected argument %q", words[0])
 }
 
 // oneTenant wants one word.
