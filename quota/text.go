@@ -139,6 +139,11 @@ func (ms *FieldErrors) Below(pointer string, of []FieldError) {
 // Item appends an index to a pointer.
 func Item(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
 
+// Under appends a name to a pointer (RFC 6901).
+func Under(pointer, name string) string {
+	return pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
 // Fault classes what is wrong with a request, so that each edge (HTTP, forward
 // auth, command line) can choose its own status for it.
 type Fault uint8

@@ -67,6 +67,19 @@ func (s *Source) At(pointer string) Place {
 	}
 }
 
+// Problems are what is said of fields, where the file has them and in its order.
+func (s *Source) Problems(of []quota.FieldError) []Problem { return inOrder(s.placed(of)) }
+
+// placed is Problems in any order. Of what is mistaken already nothing more is said.
+func (s *Source) placed(of []quota.FieldError) (all []Problem) {
+	for _, m := range of {
+		if !s.mistaken(m.Pointer) {
+			all = append(all, Problem{Place: s.At(m.Pointer), Detail: m.Detail})
+		}
+	}
+	return all
+}
+
 // mistaken reports whether a mistake of what a pointer names is noted, or something around it could not be read.
 func (s *Source) mistaken(pointer string) bool {
 	mistaken := s.said[pointer]
@@ -281,7 +294,7 @@ func (s *Source) without(v found, why string, fields ...string) found {
 	own.keys = nil
 	for _, e := range v.keys {
 		if slices.Contains(fields, e.key) {
-			s.note(Place{e.at.Line, e.at.Column, under(v.Pointer, e.key)}, "%s", why)
+			s.note(Place{e.at.Line, e.at.Column, quota.Under(v.Pointer, e.key)}, "%s", why)
 		} else {
 			own.keys = append(own.keys, e)
 		}
@@ -346,7 +359,7 @@ func (s *Source) calendar(v found, l *quota.Limit) {
 	c := calendar{Timezone: timezone{time.UTC}}
 	s.fields(s.without(v, quota.CalendarHas, "per", "algorithm", "burst"), reflect.ValueOf(&c).Elem())
 	periods := quota.Calendar{Unit: c.Calendar, Zone: c.Timezone.Location, Anchor: 1}
-	if at := under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(under(v.Pointer, "calendar")) {
+	if at := quota.Under(v.Pointer, "anchor"); s.Has(at) && !s.mistaken(at) && !s.mistaken(quota.Under(v.Pointer, "calendar")) {
 		var err error
 		if periods.Anchor, err = c.Calendar.ParseAnchor(string(c.Anchor)); err != nil {
 			s.note(s.At(at), "%v", err)
@@ -361,7 +374,7 @@ func (s *Source) calendar(v found, l *quota.Limit) {
 func (s *Source) concurrent(v found, l *quota.Limit) {
 	c := concurrent{TTL: quota.DefaultTTL}
 	s.fields(s.without(v, quota.ConcurrentHas, "per", "algorithm", "scope", "burst", "counts", "max_overshoot"), reflect.ValueOf(&c).Elem())
-	if at := under(v.Pointer, "kind"); c.Kind != "concurrent" && !s.mistaken(at) {
+	if at := quota.Under(v.Pointer, "kind"); c.Kind != "concurrent" && !s.mistaken(at) {
 		s.note(s.At(at), "must be concurrent, is %q; a limit with a window has no kind", quota.Clip(c.Kind))
 	}
 	*l = quota.Limit{Name: c.Name, Units: c.Units, Window: c.TTL, Algorithm: quota.Concurrent, Near: c.Near, By: c.By, When: c.When}
@@ -392,12 +405,12 @@ func (s *Source) fields(v found, dst reflect.Value) {
 			name = s.unknown(e, v.Pointer, fields, missing)
 		}
 		if name != "" {
-			s.decode(e.value, under(v.Pointer, name), fields[name].Addr().Interface())
+			s.decode(e.value, quota.Under(v.Pointer, name), fields[name].Addr().Interface())
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		if missing[name].required && !s.lost[v.Pointer] {
-			s.note(Place{v.Line, v.Column, under(v.Pointer, name)}, "is missing and has no default")
+			s.note(Place{v.Line, v.Column, quota.Under(v.Pointer, name)}, "is missing and has no default")
 		}
 	}
 }
@@ -405,7 +418,7 @@ func (s *Source) fields(v found, dst reflect.Value) {
 // unknown notes a field that is not known. It returns the one of those missing that is probably meant, which is missing no
 // more, or "".
 func (s *Source) unknown(e entry, pointer string, known, missing map[string]field) (meant string) {
-	at := Place{e.at.Line, e.at.Column, under(pointer, e.key)}
+	at := Place{e.at.Line, e.at.Column, quota.Under(pointer, e.key)}
 	least := 3
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
 		n := typo(strings.ReplaceAll(strings.ToLower(e.key), "-", "_"), name)
@@ -440,7 +453,7 @@ func typo(a, b string) int {
 func named[T any](s *Source, v found, valid func(string) error, add func(string, T)) {
 	s.want(v, "a mapping", mapping)
 	for _, e := range slices.SortedFunc(slices.Values(v.keys), func(a, b entry) int { return cmp.Compare(a.key, b.key) }) {
-		pointer := under(v.Pointer, e.key)
+		pointer := quota.Under(v.Pointer, e.key)
 		var own T
 		s.decode(e.value, pointer, &own)
 		if valid(e.key) != nil { // what Validate reports of it is about the name

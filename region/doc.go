@@ -24,8 +24,8 @@
 //
 // # How a topology is read
 //
-// Parse and Load make a *Topology, warnings and, of a file that is none, an *Invalid. DESIGN.md shows
-// the way through the files. hash.go and shares.go are what others ask of a topology.
+// Parse and Load make a *Topology and, of a file that is none, an *Invalid. DESIGN.md shows the way through the files. hash.go and
+// shares.go are what others ask of a topology. Package warnings finds what is allowed and probably not meant.
 //
 // A Topology from Parse obeys every rule of the schema, so no other package
 // checks again. A file that does not is refused with line, column, pointer and

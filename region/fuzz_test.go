@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 )
 
 // FuzzParse holds for every input: no panic; either a topology that obeys its
@@ -22,7 +23,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(read(f, file))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		top, warnings, err := region.Parse("f.yaml", src)
+		top, places, err := region.Parse("f.yaml", src)
 		if err != nil {
 			mistakesPointIntoTheFile(t, src, err)
 			return
@@ -30,8 +31,8 @@ func FuzzParse(f *testing.F) {
 		if ms := top.Validate(); len(ms) > 0 {
 			t.Fatalf("parsed, and yet: %v", ms)
 		}
-		again, warningsAgain, err := region.Parse("f.yaml", src)
-		if err != nil || again.Hash() != top.Hash() || !cmp.Equal(warnings, warningsAgain) {
+		again, placesAgain, err := region.Parse("f.yaml", src)
+		if err != nil || again.Hash() != top.Hash() || !cmp.Equal(places.Problems(warnings.Of(top)), placesAgain.Problems(warnings.Of(again))) {
 			t.Fatalf("the same bytes gave %v, hash %s then %s", err, top.Hash(), again.Hash())
 		}
 		commented := append([]byte("# a comment\n"), bytes.TrimPrefix(src, []byte("\ufeff"))...)

@@ -10,38 +10,39 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/regiond/regiond/internal/base/files"
 	"github.com/regiond/regiond/quota"
 )
 
 //go:embed default.yaml
 var defaultSource []byte
 
-// Parse reads a topology.yaml. The name is only for messages. The error is an
-// *Invalid. Warnings come in the order of the file, and only with a Topology.
-func Parse(name string, src []byte) (*Topology, []Problem, error) {
-	return parseWith(name, src, (*Topology).Warnings)
-}
-
-func parseWith(name string, src []byte, warn func(*Topology) []quota.FieldError) (*Topology, []Problem, error) {
+// Parse reads a topology.yaml. The name is only for messages. The Source knows the places of what is to be said of a Topology. The
+// error is an *Invalid, and comes alone.
+func Parse(name string, src []byte) (*Topology, *Source, error) {
 	t := &Topology{
 		MaxUnknown: DefaultMaxUnknown, MaxValues: DefaultMaxValues, ShareTop: true,
 		Headers: quota.Headers{Format: quota.Draft11, XReset: quota.ResetDelta},
 	}
 	s := decode(src, t, false)
 	t.complete(s)
-	for _, m := range t.Validate() {
-		if !s.mistaken(m.Pointer) {
-			s.wrong = append(s.wrong, Problem{Place: s.At(m.Pointer), Detail: m.Detail})
-		}
+	if wrong := append(s.wrong, s.placed(t.Validate())...); len(wrong) > 0 {
+		return nil, nil, &Invalid{File: name, Problems: inOrder(wrong)}
 	}
-	if len(s.wrong) > 0 {
-		return nil, nil, &Invalid{File: name, Problems: inOrder(s.wrong)}
+	return t, s, nil
+}
+
+// Load reads a topology file, and returns what warn, if any, says of it in the order of the file. The error is an *Invalid or of reading.
+func Load(name string, warn func(*Topology) []quota.FieldError) (*Topology, []Problem, error) {
+	src, err := files.Read(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	var warnings []Problem
-	for _, w := range warn(t) {
-		warnings = append(warnings, Problem{Place: s.At(w.Pointer), Detail: w.Detail})
+	t, s, err := Parse(name, src)
+	if err != nil || warn == nil {
+		return t, nil, err
 	}
-	return t, inOrder(warnings), nil
+	return t, s.Problems(warn(t)), nil
 }
 
 // Default is what runs without a file: one region `local` on loopback that
@@ -95,7 +96,7 @@ func (t *Topology) complete(s *Source) {
 	}
 	for i := range t.RLS.Domains {
 		o := &t.RLS.Domains[i]
-		if o.At = under("/rls/domains", o.Name); o.MaxOvershoot > 0 && !s.Has(o.At+"/on_store_loss") {
+		if o.At = quota.Under("/rls/domains", o.Name); o.MaxOvershoot > 0 && !s.Has(o.At+"/on_store_loss") {
 			o.OnStoreLoss = quota.FailClosed
 		}
 		if o.MaxTTL != 0 && !s.Has(o.At+"/max_hold") {
@@ -212,9 +213,4 @@ func (e *Invalid) Error() string {
 func visible(s string) string {
 	quoted := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-}
-
-// under appends one segment to a pointer.
-func under(pointer, segment string) string {
-	return pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(segment)
 }

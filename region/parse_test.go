@@ -15,6 +15,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 	"github.com/regiond/regiond/test/golden"
 )
 
@@ -36,19 +37,19 @@ func TestEveryMistakeHasItsMessage(t *testing.T) {
 	}
 }
 
-// report is what Parse finds in a file: its mistakes, or its warnings.
+// report is what is found in a file: its mistakes, or its warnings.
 func report(t *testing.T, file string) string {
 	t.Helper()
-	top, warnings, err := region.Parse(filepath.Base(file), read(t, file))
+	top, src, err := region.Parse(filepath.Base(file), read(t, file))
 	if err != nil {
 		var invalid *region.Invalid
-		if !errors.As(err, &invalid) || len(invalid.Problems) == 0 || top != nil || warnings != nil {
-			t.Fatalf("Parse = %v, %v, %#v: an error is an *Invalid with mistakes and comes alone", top, warnings, err)
+		if !errors.As(err, &invalid) || len(invalid.Problems) == 0 || top != nil || src != nil {
+			t.Fatalf("Parse = %v, %v, %#v: an error is an *Invalid with mistakes and comes alone", top, src, err)
 		}
 		return err.Error() + "\n"
 	}
 	var b strings.Builder
-	for _, w := range warnings {
+	for _, w := range src.Problems(warnings.Of(top)) {
 		fmt.Fprintln(&b, "warning: "+w.Text(filepath.Base(file)))
 	}
 	return b.String()
@@ -73,9 +74,9 @@ func parse(t testing.TB, src string) *region.Topology {
 }
 
 func TestTheRepositorysTopologyIsWithoutMistakeOrWarning(t *testing.T) {
-	top, warnings, err := region.Parse("topology.yaml", read(t, "../topology.yaml"))
-	if err != nil || len(warnings) > 0 {
-		t.Fatalf("warnings %v, error %v", warnings, err)
+	top, found, err := region.Load("../topology.yaml", warnings.Of)
+	if err != nil || len(found) > 0 {
+		t.Fatalf("warnings %v, error %v", found, err)
 	}
 	var names []string
 	for _, r := range top.Regions {

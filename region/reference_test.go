@@ -419,7 +419,7 @@ func parsed(t *testing.T, path, key string, value any) (top *Topology, problems 
 			in, object = quota.Item(in, i), object.([]any)[i]
 			continue
 		}
-		in, object = under(in, step), object.(map[string]any)[step]
+		in, object = quota.Under(in, step), object.(map[string]any)[step]
 	}
 	m, ok := object.(map[string]any)
 	if !ok {
@@ -436,7 +436,7 @@ func parsed(t *testing.T, path, key string, value any) (top *Topology, problems 
 	if invalid := (*Invalid)(nil); errors.As(err, &invalid) {
 		problems = invalid.Problems
 	}
-	return top, problems, under(in, key)
+	return top, problems, quota.Under(in, key)
 }
 
 func at(problems []Problem, pointer string) string {

@@ -248,7 +248,7 @@ func (r *reader) entries(v *value, n *ast.MappingNode) {
 		key, at, ok := r.key(v, m.Key)
 		e := entry{at, key, r.read(m.Value)}
 		if first, twice := known[key]; twice {
-			at.Pointer = under("", key)
+			at.Pointer = quota.Under("", key)
 			v.note(at, "is duplicated; the first one is at %d:%d", first.Line, first.Column)
 		} else if ok {
 			v.keys = append(v.keys, e)

@@ -193,17 +193,6 @@ type Tenants struct {
 	Listed  map[string]quota.Tenant
 }
 
-// policyOf is the name of a tenant's policy, "" where it has none.
-func (t *Tenants) policyOf(id string) string {
-	if own, listed := t.Listed[id]; listed {
-		return own.Policy
-	}
-	if t.Default != nil {
-		return t.Default.Policy
-	}
-	return ""
-}
-
 // DefaultTenant is the entry of tenants that is not an id.
 const DefaultTenant = "default"
 

@@ -274,7 +274,7 @@ func (t *Topology) validateTenants(ps *problems) {
 		known("/tenants/"+DefaultTenant, d.Policy)
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.Tenants.Listed)) {
-		at := under("/tenants", id)
+		at := quota.Under("/tenants", id)
 		if err := quota.ValidID(id); err != nil {
 			ps.Add(at, "a tenant id %v", err)
 		}
@@ -287,7 +287,7 @@ func (ps *problems) forwardAuth(f *quota.ForwardAuth) {
 	ps.Between(at+"/ipv6_prefix", f.IPv6Prefix, 32, 128)
 	ps.Check(at+"/tenant/header", checkHeader(f.Tenant.Header))
 	for _, s := range f.Dimensions {
-		at := under(at+"/dimensions", s.Name)
+		at := quota.Under(at+"/dimensions", s.Name)
 		ps.Check(at, quota.ValidName(s.Name))
 		ps.When(s.Name == quota.RouteDimension, at, "dimension %q comes from routes; choose another name", s.Name)
 		ps.When(s.Header == "" && !s.ClientIP, at, "needs exactly one source: header: NAME or client_ip: true")
@@ -325,7 +325,7 @@ func (t *Topology) validatePolicyFrom(ps *problems, from *quota.PolicySource) {
 func (t *Topology) validatePolicyValues(ps *problems, at string, policies map[string]string) {
 	ps.When(policies != nil && len(policies) == 0, at+"/policies", "names no policy; leave it out to take all")
 	for _, value := range slices.Sorted(maps.Keys(policies)) {
-		at, name := under(at+"/policies", value), policies[value]
+		at, name := quota.Under(at+"/policies", value), policies[value]
 		if err := quota.ValidID(value); err != nil {
 			ps.Add(at, "a value %v", err)
 		}

@@ -111,7 +111,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	top, _, err := rls.Load(filepath.Join(dir, "top.yaml"))
+	top, _, err := rls.Load(filepath.Join(dir, "top.yaml"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "two.yaml"), []byte("domain: d\nx: y"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := rls.Load(filepath.Join(dir, "top.yaml")); err == nil || !strings.Contains(err.Error(), "two.yaml:2:1") {
+	if _, _, err := rls.Load(filepath.Join(dir, "top.yaml"), nil); err == nil || !strings.Contains(err.Error(), "two.yaml:2:1") {
 		t.Error(err)
 	}
 }

@@ -139,9 +139,9 @@ func parameters(raw string, set func(name, value string) (wrong string)) (errs [
 		if wrong == "" {
 			continue
 		}
-		pointer := "/" + escapeToken(name)
+		pointer := quota.Under("", quota.Clip(name))
 		if dimension, ok := strings.CutPrefix(name, "dim."); ok {
-			pointer = "/dimensions/" + escapeToken(dimension)
+			pointer = quota.Under("/dimensions", quota.Clip(dimension))
 		}
 		errs = append(errs, quota.FieldError{Pointer: pointer, Detail: wrong})
 	}
@@ -199,10 +199,4 @@ func Merge(own, others []quota.FieldError) []quota.FieldError {
 		}
 	}
 	return own
-}
-
-// escapeToken makes a reference token of a JSON pointer (RFC 6901), truncated
-// when it is too long to be a mistyped name.
-func escapeToken(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(quota.Clip(name))
 }

@@ -175,7 +175,7 @@ func completeNames(c *cobra.Command, flag string, file func([]string) string, na
 		if name == "" {
 			name = defaultFile
 		}
-		top, _, err := rls.Load(name)
+		top, _, err := rls.Load(name, nil)
 		if err != nil { // a shell has no place to show it
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/region"
 	"github.com/regiond/regiond/region/state"
+	"github.com/regiond/regiond/region/warnings"
 )
 
 // Validate is the command `validate`. check returns what serve would find wrong with the files
@@ -48,21 +49,21 @@ Exit code 0 valid, 2 not.`,
 }
 
 func validate(check func(*region.Topology, string) []error, file, was, name, format string, stdout, stderr io.Writer) error {
-	top, warnings, err := rls.Load(file)
+	top, found, err := rls.Load(file, warnings.OfFile)
 	if err == nil {
 		var absent []region.Problem
 		absent, err = checkFiles(check, file, top, name)
-		warnings = append(warnings, absent...)
+		found = append(found, absent...)
 	}
 	if err == nil && was != "" {
-		before, _, wrong := rls.Load(was)
+		before, _, wrong := rls.Load(was, nil)
 		if wrong != nil {
 			return fmt.Errorf("--was: %w", wrong)
 		}
 		if refused := state.Refusal(before, top); refused != nil {
 			err = &region.Invalid{File: file, Problems: []region.Problem{{Detail: "a reload from " + was + " is refused: " + refused.Error()}}}
 		}
-		warnings = append(warnings, region.StartAnew(before, top)...)
+		found = append(found, warnings.OfReload(before, top)...)
 	}
 	invalid := (*region.Invalid)(nil)
 	if err != nil && !errors.As(err, &invalid) {
@@ -70,11 +71,11 @@ func validate(check func(*region.Topology, string) []error, file, was, name, for
 	}
 	switch {
 	case format == "json":
-		err = writeJSON(stdout, report(file, top, warnings, invalid))
+		err = writeJSON(stdout, report(file, top, found, invalid))
 	case invalid != nil:
 		fmt.Fprintln(stderr, invalid)
 	default:
-		for _, w := range warnings {
+		for _, w := range found {
 			fmt.Fprintln(stdout, w.Text(file))
 		}
 		fmt.Fprintf(stdout, "%s: valid, %s, %s, hash %s\n", file,

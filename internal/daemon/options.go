@@ -13,6 +13,7 @@ import (
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/internal/telemetry"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 	meshsync "github.com/regiond/regiond/sync"
 )
 
@@ -75,12 +76,12 @@ func (o *Options) LoadTopology() (*region.Topology, []region.Problem, error) {
 	if o.Config == "" {
 		return region.Default(), nil, nil
 	}
-	top, warnings, err := rls.Load(o.Config)
+	top, found, err := rls.Load(o.Config, warnings.OfFile)
 	if err != nil {
 		return top, nil, err
 	}
 	if _, ok := top.Region(o.Region); !ok {
 		return nil, nil, fmt.Errorf("%s has %w", o.Config, top.NoRegion(o.Region))
 	}
-	return top, warnings, nil
+	return top, found, nil
 }

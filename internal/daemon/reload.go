@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 )
 
 // reload reads the topology and its files again. A mistake keeps what is in force. It
@@ -17,7 +18,7 @@ func (d *Daemon) reload(why string) []string {
 		d.log.Info("nothing to reload: serving without a configuration file")
 		return nil
 	}
-	top, warnings, err := d.options.LoadTopology()
+	top, found, err := d.options.LoadTopology()
 	if err == nil {
 		err = d.apply(top)
 	}
@@ -30,7 +31,7 @@ func (d *Daemon) reload(why string) []string {
 		}
 		return files
 	}
-	for _, w := range append(warnings, region.StartAnew(before, top)...) {
+	for _, w := range append(found, warnings.OfReload(before, top)...) {
 		d.log.Warn(w.Text(d.options.Config))
 	}
 	d.reloads.Add(1, "result", "ok")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 	"github.com/regiond/regiond/test/capture"
 	"github.com/regiond/regiond/test/redisserver"
 )
@@ -265,10 +266,10 @@ func TestFilesThatNeedARestart(t *testing.T) {
 	}
 }
 
-// startAnew is what region.StartAnew names.
+// startAnew is what warnings.OfReload names.
 func startAnew(before, after *region.Topology) string {
 	var names []string
-	for _, w := range region.StartAnew(before, after) {
+	for _, w := range warnings.OfReload(before, after) {
 		names = append(names, w.Detail[strings.LastIndex(w.Detail, ": ")+len(": "):])
 	}
 	return strings.Join(names, "; ")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/internal/demo"
+	"github.com/regiond/regiond/region/warnings"
 )
 
 func TestTopology(t *testing.T) {
@@ -13,7 +14,7 @@ func TestTopology(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range top.Warnings() {
+	for _, w := range warnings.Of(top) {
 		t.Errorf("an operator would be warned: %s: %s", w.Pointer, w.Detail)
 	}
 	if r, _ := top.Region("us-east"); r.HTTP != "127.0.0.1:8082" || r.Admin != "127.0.0.1:9082" {

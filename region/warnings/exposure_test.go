@@ -1,4 +1,4 @@
-package region_test
+package warnings_test
 
 import (
 	"os"
@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/warnings"
 )
 
-// TestExposures: what a file leaves open is said by Load, once for all regions.
+// TestExposures: what a file leaves open is said by OfFile, once for all regions.
 func TestExposures(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"open": 0o644, "closed": 0o640} {
@@ -76,12 +77,12 @@ tenants: {default: {policy: p}}
 			if err := os.WriteFile(file, []byte(strings.ReplaceAll(row.src, "DIR", dir)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, warnings, err := region.Load(file)
+			_, found, err := region.Load(file, warnings.OfFile)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, w := range warnings {
+			for _, w := range found {
 				got = append(got, strings.ReplaceAll(w.Pointer+": "+w.Detail, dir, "DIR"))
 			}
 			if len(got) != len(row.want) {
@@ -94,7 +95,7 @@ tenants: {default: {policy: p}}
 			}
 		})
 	}
-	if _, _, err := region.Load(filepath.Join(dir, "absent")); !os.IsNotExist(err) {
+	if _, _, err := region.Load(filepath.Join(dir, "absent"), nil); !os.IsNotExist(err) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
