@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,141 +52,141 @@ func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*
 // recordText is an admission at us as decide in lua/general.lua writes it. Usage counters are 0: those in
 // a replay are not read.
 func recordText(a *store.Admission, us int64) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s", us, a.Print)
+	b := fmt.Appendf(nil, "%d %s", us, a.Print)
 	for i, l := range a.Limits {
-		fmt.Fprintf(&b, " %d 0 %d", l.Remaining, l.ResetUS)
+		b = fmt.Appendf(b, " %d 0 %d", l.Remaining, l.ResetUS)
 		if limit := a.Plan.Limits[i]; limit.Scope == quota.ScopeGlobal {
-			b.WriteString(" 0 0 0 0")
+			b = append(b, " 0 0 0 0"...)
 			if limit.Calendar != nil {
-				fmt.Fprintf(&b, " %d", l.Counter.EndsUS)
+				b = fmt.Appendf(b, " %d", l.Counter.EndsUS)
 			}
 			if limit.MaxOvershoot > 0 {
-				fmt.Fprintf(&b, " %d", a.Ceilings[i])
+				b = fmt.Appendf(b, " %d", a.Ceilings[i])
 			}
 		}
 		if a.Plan.Limits[i].Holds() {
-			fmt.Fprintf(&b, " %d", l.Held)
+			b = fmt.Appendf(b, " %d", l.Held)
 		}
 	}
 	if h := a.Hold; h.ID != 0 {
-		fmt.Fprintf(&b, " %d %d", h.ID, h.ExpiresUS)
+		b = fmt.Appendf(b, " %d %d", h.ID, h.ExpiresUS)
 	}
-	return string(appendLimits([]byte(b.String()), a.Policy, a.Plan, a.Ceilings, true))
+	return string(appendTerms(b, a.Policy, a.Plan, a.Ceilings, true))
 }
 
-// A record ends with the limits that its numbers are about, since a reload may have changed them when it is replayed:
-//
-//	" |=standard 0:burst:20:1000000:20:r 1:sustained:600:60000000:540:g"
-//
-// their policy, which a record of before this release lacks, and of each the place in the answer, name, units, window (µs), ceiling, and
-// 'r' region | 'g' global | 'b' bounded | 'p' global and 'q' bounded with periods, in capitals where it counts tokens | 'C' concurrent.
-// Behind it a limit with a calendar has that, as ":month-15-Europe/Berlin".
-const limitsMark, policyMark = " |", "="
+// recordTerms is what the numbers of a record are about, since a reload may have changed that when it is replayed. The record
+// ends with it, as JSON.
+type recordTerms struct {
+	Policy string
+	Limits []placedTerms
+}
 
-func appendLimits(dst []byte, policy string, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
-	before := limitsMark
-	if policy != "" {
-		dst = append(append(dst, before+policyMark...), policy...)
-		before = " "
+type placedTerms struct {
+	Place   int // in the answer
+	Ceiling int64
+	limitTerms
+}
+
+// limitTerms are those of a limit by which an answer to a check was made.
+type limitTerms struct {
+	Name            string
+	Units, WindowUS int64
+	Algorithm       uint8
+	Scope           uint8
+	Counts          uint8
+	Bounded         bool   // a reply says what it has under its bound
+	Calendar        string // Calendar.AppendID
+}
+
+func termsOf(l *quota.Limit, bounds bool) limitTerms {
+	t := limitTerms{l.Name, l.Units, l.WindowUS(), uint8(l.Algorithm), uint8(l.Scope), uint8(l.Counts), hasBound(l, bounds), ""}
+	if l.Calendar != nil {
+		t.Calendar = string(l.Calendar.AppendID(nil))
 	}
+	return t
+}
+
+// limitOf is the limit of a call with the terms, or else one that had them; nil if there can be none.
+func (t *limitTerms) limitOf(c *store.Call) *quota.Limit {
+	for _, l := range c.Plan.Limits {
+		if termsOf(l, c.Bounds != nil) == *t {
+			return l
+		}
+	}
+	l := &quota.Limit{
+		Name: t.Name, Units: t.Units, Window: time.Duration(t.WindowUS) * time.Microsecond,
+		Algorithm: quota.Algorithm(t.Algorithm), Scope: quota.Scope(t.Scope), Counts: quota.Counts(t.Counts),
+	}
+	var err error
+	if t.Calendar != "" {
+		l.Calendar, err = quota.ParseCalendarID(t.Calendar, zoneOf)
+	}
+	if periods := l.Algorithm == quota.CalendarPeriods; err != nil || periods != (l.Calendar != nil) || l.Algorithm > quota.CalendarPeriods ||
+		t.Units < 0 || l.Window <= 0 || l.Window > quota.MaxWindow {
+		return nil
+	}
+	return l
+}
+
+// hasBound is whether a reply says what a limit has under its bound.
+func hasBound(l *quota.Limit, bounds bool) bool { return bounds && l.MaxOvershoot > 0 }
+
+func appendTerms(dst []byte, policy string, plan *store.KeyPlan, ceilings []int64, bounds bool) []byte {
+	t := recordTerms{Policy: policy}
 	for i, l := range plan.Limits {
-		dst = strconv.AppendInt(append(dst, before...), int64(plan.Order[i]), 10)
-		dst = append(append(dst, ':'), l.Name...)
-		for _, n := range [...]int64{l.Units, l.WindowUS(), ceilings[i]} {
-			dst = strconv.AppendInt(append(dst, ':'), n, 10)
-		}
-		if dst = append(dst, ':', kindOf(l, bounds)); l.Calendar != nil {
-			dst = l.Calendar.AppendID(append(dst, ':'))
-		}
-		before = " "
+		t.Limits = append(t.Limits, placedTerms{plan.Order[i], ceilings[i], termsOf(l, bounds)})
 	}
-	return dst
+	text, _ := json.Marshal(t) // of numbers and texts
+	return append(append(dst, ' '), text...)
 }
-
-// kindOf says which numbers a record has of a limit.
-func kindOf(l *quota.Limit, bounds bool) byte {
-	kind := byte('b')
-	switch {
-	case l.Algorithm == quota.Concurrent:
-		return concurrent
-	case l.Scope != quota.ScopeGlobal:
-		kind = 'r'
-	case l.MaxOvershoot == 0 || !bounds:
-		kind = 'g'
-	}
-	if l.Calendar != nil && kind != 'r' {
-		kind = map[byte]byte{'g': 'p', 'b': 'q'}[kind]
-	}
-	if l.Holds() {
-		kind -= 'a' - 'A'
-	}
-	return kind
-}
-
-func lowerKind(kind byte) byte { return kind | ('a' - 'A') }
-
-// concurrent is the kind of a limit of requests at once.
-const concurrent = 'C'
-
-// isGlobal, hasPeriods and hasBound are what a kind says of a limit.
-func isGlobal(kind byte) bool   { return lowerKind(kind) != 'r' && kind != concurrent }
-func hasPeriods(kind byte) bool { return lowerKind(kind) == 'p' || lowerKind(kind) == 'q' }
-func hasBound(kind byte) bool   { return lowerKind(kind) == 'b' || lowerKind(kind) == 'q' }
 
 // fingerprint is what decides whether a call repeats another, and what its record is to say of its limits.
 func fingerprint(c *store.Call) string {
 	if c.Print == "" {
 		return ""
 	}
-	var array [256]byte
-	return string(appendLimits(append(array[:0], c.Print...), c.Policy, c.Plan, c.Ceilings, c.Bounds != nil))
+	return string(appendTerms([]byte(c.Print), c.Policy, c.Plan, c.Ceilings, c.Bounds != nil))
 }
 
 // parseReplay reads the reply to a call that repeats another. What a record says that is none is about its
 // partition alone.
 func parseReplay(text string, c *store.Call, v *store.Verdict) {
-	numbers, limits, _ := strings.Cut(text, limitsMark)
-	if err := parseEarlier(numbers, limits, c, v); err != nil {
+	if err := parseEarlier(text, c, v); err != nil {
 		*v = store.Verdict{Limits: v.Limits[:0], Err: fmt.Errorf("%w: GARBAGE in %s", store.ErrPartition, c.Record)}
 	}
 }
 
-// parseEarlier reads an admission with its limits. As of the plan in force, limits that it lacks are zero.
-func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error {
-	words := strings.Fields(limits)
-	policy, named := "", false
-	if len(words) > 0 {
-		if policy, named = strings.CutPrefix(words[0], policyMark); named {
-			words = words[1:]
-		}
+// parseEarlier reads an admission with its terms. A limit that is in force still is that one. As of the plan in force, limits that
+// the admission lacks are zero.
+func parseEarlier(text string, c *store.Call, v *store.Verdict) error {
+	numbers, limits, _ := strings.Cut(text, " {")
+	var terms recordTerms
+	if err := json.Unmarshal([]byte("{"+limits), &terms); err != nil {
+		return err
 	}
-	if len(words) == 0 || named && quota.ValidName(policy) != nil && quota.ValidID(policy) != nil {
+	if len(terms.Limits) == 0 || terms.Policy != "" && quota.ValidName(terms.Policy) != nil && quota.ValidID(terms.Policy) != nil {
 		return errReply
 	}
-	a := &store.Admission{Record: c.Record, Print: c.Print, Policy: policy, Plan: &store.KeyPlan{}, Ceilings: make([]int64, len(words))}
-	kinds := make([]byte, len(words))
-	for i, word := range words {
-		var place int
-		var limit *quota.Limit
-		var ok bool
-		if place, limit, a.Ceilings[i], kinds[i], ok = parseLimit(word, c); !ok || place >= len(words) || slices.Contains(a.Plan.Order, place) {
+	a := &store.Admission{Record: c.Record, Print: c.Print, Policy: terms.Policy, Plan: &store.KeyPlan{}}
+	for _, t := range terms.Limits {
+		limit := t.limitOf(c)
+		if limit == nil || t.Ceiling < 0 || t.Place < 0 || t.Place >= len(terms.Limits) || slices.Contains(a.Plan.Order, t.Place) {
 			return errReply
 		}
-		a.Plan.Limits, a.Plan.Order = append(a.Plan.Limits, limit), append(a.Plan.Order, place)
+		a.Plan.Limits, a.Plan.Order, a.Ceilings = append(a.Plan.Limits, limit), append(a.Plan.Order, t.Place), append(a.Ceilings, t.Ceiling)
 	}
 	was := store.Verdict{Outcome: store.Replayed}
 	r := readText(numbers)
 	a.US = r.number()
-	parseLimits(r, len(kinds), func(i int) byte { return kinds[i] }, &was)
+	parseLimits(r, a.Plan.Limits, func(i int) bool { return terms.Limits[i].Bounded }, &was)
 	if len(r.parts) > 0 { // then it held something, whether the limits of now do or not
 		a.Hold = parseHeld(r, c.Cost)
 	}
 	if !r.done() {
 		return errReply
 	}
-	for i := range kinds {
-		if hasBound(kinds[i]) {
+	for i, t := range terms.Limits {
+		if t.Bounded {
 			a.Ceilings[i] = min(a.Ceilings[i], was.Limits[i].Bounded)
 		}
 	}
@@ -195,55 +195,6 @@ func parseEarlier(numbers, limits string, c *store.Call, v *store.Verdict) error
 	clear(v.Limits)
 	copy(v.Limits, was.Limits)
 	return nil
-}
-
-// parseLimit reads a word of appendLimits. A limit that is in force still is that one.
-func parseLimit(word string, c *store.Call) (place int, l *quota.Limit, ceiling int64, kind byte, ok bool) {
-	parts, calendar := strings.Split(word, ":"), ""
-	if len(parts) == 7 {
-		calendar, parts = parts[6], parts[:6]
-	}
-	if len(parts) != 6 || calendar == "" && strings.HasSuffix(word, ":") || len(parts[5]) != 1 || !strings.Contains("rgbpqRGBPQC", parts[5]) {
-		return 0, nil, 0, 0, false
-	}
-	var n [4]int64
-	for i, part := range [...]string{parts[0], parts[2], parts[3], parts[4]} {
-		var err error
-		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil || n[i] < 0 {
-			return 0, nil, 0, 0, false
-		}
-	}
-	kind = parts[5][0]
-	for _, l := range c.Plan.Limits {
-		if l.Name == parts[1] && l.Units == n[1] && l.WindowUS() == n[2] && kindOf(l, c.Bounds != nil) == kind && calendarID(l) == calendar {
-			return int(n[0]), l, n[3], kind, true
-		}
-	}
-	l = &quota.Limit{Name: parts[1], Units: n[1], Window: time.Duration(n[2]) * time.Microsecond}
-	if isGlobal(kind) {
-		l.Scope = quota.ScopeGlobal
-	}
-	switch {
-	case kind == concurrent:
-		l.Algorithm = quota.Concurrent
-	case kind < 'a':
-		l.Counts = quota.CountsTokens
-	}
-	if calendar != "" {
-		var err error
-		if l.Calendar, err = quota.ParseCalendarID(calendar, zoneOf); err != nil {
-			return 0, nil, 0, 0, false
-		}
-		l.Algorithm = quota.CalendarPeriods
-	}
-	return int(n[0]), l, n[3], kind, n[2] > 0 && n[2] <= quota.MaxWindow.Microseconds()
-}
-
-func calendarID(l *quota.Limit) string {
-	if l.Calendar == nil {
-		return ""
-	}
-	return string(l.Calendar.AppendID(nil))
 }
 
 // zoneOf is the zone of a record. One that this program lacks, as of a process with newer zone data, keeps its name.

@@ -314,10 +314,10 @@ func (r *reader) atLeast(least int64) (n int64) {
 	return n
 }
 
-// counter reads one of a limit of a kind.
-func (r *reader) counter(kind byte) quota.Counter {
+// counter reads that of a limit.
+func (r *reader) counter(l *quota.Limit) quota.Counter {
 	c := quota.Counter{Generation: r.number(), Bucket: r.number(), Units: r.number()}
-	if hasPeriods(kind) {
+	if l.Calendar != nil {
 		c.EndsUS = r.number()
 	}
 	return c
@@ -335,7 +335,7 @@ func parseVerdict(r *reader, c *store.Call, v *store.Verdict) {
 	switch outcome := r.text(); outcome {
 	case "a", "d", "l", "w", "s":
 		v.Outcome = outcome[0]
-		parseLimits(r, len(c.Plan.Limits), func(i int) byte { return kindOf(c.Plan.Limits[i], c.Bounds != nil) }, v)
+		parseLimits(r, c.Plan.Limits, func(i int) bool { return hasBound(c.Plan.Limits[i], c.Bounds != nil) }, v)
 		switch {
 		case v.Outcome == store.Settled:
 			v.Hold = parseSettled(r, c)
@@ -386,7 +386,7 @@ func parseGauges(r *reader, c *store.Call, v *store.Verdict, counters bool) {
 		}
 		l := &v.Limits[i]
 		if counters {
-			l.Counter = r.counter(kindOf(limit, c.Bounds != nil))
+			l.Counter = r.counter(limit)
 		}
 		l.Gauge = quota.Gauge{Sequence: r.number(), Units: r.number(), UntilUS: r.number()}
 	}
@@ -402,37 +402,37 @@ func parseAdmission(r *reader, c *store.Call, v *store.Verdict) {
 	v.Outcome, v.Limits = store.Admitted, slices.Grow(v.Limits, len(limits))[:len(limits)]
 	r.bad = !common(c)
 	for i, limit := range limits {
-		l, kind := &v.Limits[i], kindOf(limit, c.Bounds != nil)
+		l := &v.Limits[i]
 		*l = store.LimitVerdict{Remaining: r.number(), ResetUS: limit.WindowUS()}
-		if kind != 'r' {
-			l.Counter = r.counter(kind)
+		if limit.Scope == quota.ScopeGlobal {
+			l.Counter = r.counter(limit)
 		}
-		if kind == 'b' {
+		if hasBound(limit, c.Bounds != nil) {
 			l.Bounded = r.number()
 		}
 	}
 }
 
-// parseLimits reads the numbers of n limits. The kind of each says which it has.
-func parseLimits(r *reader, n int, kind func(i int) byte, v *store.Verdict) {
-	v.Limits = slices.Grow(v.Limits, n)[:n]
+// parseLimits reads the numbers of limits. bounded is whether the i-th has that under its bound.
+func parseLimits(r *reader, limits []*quota.Limit, bounded func(i int) bool, v *store.Verdict) {
+	v.Limits = slices.Grow(v.Limits, len(limits))[:len(limits)]
 	clear(v.Limits)
 	lost := v.Undecided() // the counters alone
-	for i := range v.Limits {
-		l, kind := &v.Limits[i], kind(i)
+	for i, limit := range limits {
+		l := &v.Limits[i]
 		if !lost {
 			l.Remaining, l.WaitUS, l.ResetUS = r.number(), r.atLeast(-1), r.number()
 		}
-		if isGlobal(kind) {
+		if limit.Scope == quota.ScopeGlobal {
 			if !lost {
 				l.Over = r.number()
 			}
-			l.Counter = r.counter(kind)
-			if hasBound(kind) && !lost {
+			l.Counter = r.counter(limit)
+			if !lost && bounded(i) {
 				l.Bounded = r.number()
 			}
 		}
-		if kind < 'a' && !lost {
+		if !lost && limit.Holds() {
 			l.Held = r.number()
 		}
 	}

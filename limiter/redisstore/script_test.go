@@ -24,7 +24,7 @@ func perHour(units int64) *limitertest.Question {
 	return limitertest.Ask(&quota.Limit{Name: "hour", Units: units, Window: time.Hour})
 }
 
-// partsOf is a reply: integers, texts, and nil, between bars. " !" stands for limitsMark.
+// partsOf is a reply: integers, texts, and nil, between bars.
 func partsOf(text string) (reply []any) {
 	for part := range strings.SplitSeq(text, "|") {
 		n, err := strconv.ParseInt(part, 10, 64)
@@ -34,7 +34,7 @@ func partsOf(text string) (reply []any) {
 		case part == "nil":
 			reply = append(reply, nil)
 		default:
-			reply = append(reply, strings.ReplaceAll(part, " !", limitsMark))
+			reply = append(reply, part)
 		}
 	}
 	return reply
@@ -52,7 +52,10 @@ func FuzzReplies(f *testing.F) {
 	const admitted = "a|2|0|1000|4|0|60000|0|1795198405260000|89759920|4"
 	for _, seed := range []string{
 		admitted + "|" + admitted, "d|0|999|999|1|0|60000|0|0|0|0|x", "x|e|WRONGTYPE Operation against a key", "l|17|3|1|l|0|0|0",
-		"m|2 0 1000 4 0 60000 0 0 0 0 !0:a:3:1000000:3:r 1:b:5:60000000:5:g|m|2 0 1000 !0:z:9:1:1:r", "m|2 0 1000 !0:a:3:0:3:r|x",
+		`m|1 2 0 1000 4 0 60000 0 0 0 0 {"Limits":[{"Place":0,"Ceiling":3,"Name":"a","Units":3,"WindowUS":1000000},` +
+			`{"Place":1,"Ceiling":5,"Name":"b","Units":5,"WindowUS":60000000,"Scope":1}]}|` +
+			`m|1 2 0 1000 {"Limits":[{"Place":0,"Ceiling":1,"Name":"z","Units":9,"WindowUS":1}]}`,
+		`m|1 2 0 1000 {"Limits":[{"Place":0,"Ceiling":3,"Name":"a","Units":3,"WindowUS":0}]}|x`,
 		"m|2 0 1000|m|2 0 1000 4 0 60000 0 0 0 0 9 9", admitted + "|x|x", admitted, "a|nan|0|inf|x", "a|nil|x", "a|-1|0|1000", "|x", "7|x", "2|4|17|3|1|" + admitted,
 	} {
 		f.Add(replyHead + "|" + seed)
@@ -207,16 +210,21 @@ func TestGarbledRecord(t *testing.T) {
 	srv, s := onRedis(t)
 	calls := []store.Call{perHour(5).Call("acme", store.OpCheck, 1, nil), perHour(5).Call("other", store.OpCheck, 1, nil)}
 	calls[0].Record, calls[0].Print = store.RecordKey("acme", "k"), "p"
-	for _, garbage := range []string{
-		"", "4 0 1000", "4 0 |0:hour:5:3600000000:5:r", "4 0 1000 9 |0:hour:5:3600000000:5:r", "4 0 1000 |1:hour:5:3600000000:5:r",
-		"4 0 1000 |0:hour:5:0:5:r", "4 0 1000 |0:hour:5:3600000000:5:x", "4 0 1000 |0:hour:5:3600000000:-5:r", "4 0 1000 |0:hour",
-		"4 0 1000 4 0 1000 |0:hour:5:3600000000:5:r 0:day:5:3600000000:5:r",
-		"4 0 1000 |=p", "4 0 1000 |= 0:hour:5:3600000000:5:r", "4 0 1000 |0:hour:5:3600000000:5:r =p", "4 0 1000 |0:hour:5:3600000000:5:r:", "4 0 1000 |0:hour:5:3600000000:5:r:hour-0-UTC", "4 0 1000 |0:hour:5:3600000000:5:r:hour-1-UTC:x",
+	const hour = `{"Place":0,"Ceiling":5,"Name":"hour","Units":5,"WindowUS":3600000000`
+	of := func(limits ...string) string { return ` {"Policy":"p","Limits":[` + strings.Join(limits, ",") + `]}` }
+	good := "4 0 1000" + of(hour+"}")
+	for i, garbage := range []string{
+		good, "", "4 0 1000", of(hour + "}"), "4 0" + of(hour+"}"), "4 0 1000 9" + of(hour+"}"), good + "x", good[:len(good)-1],
+		"4 0 1000" + of(), "4 0 1000 4 0 1000" + of(hour+"}", hour+"}"), strings.Replace(good, `"p"`, `" "`, 1),
+		strings.Replace(good, "0,", "1,", 1), strings.Replace(good, "0,", "-1,", 1), strings.Replace(good, `"Ceiling":5`, `"Ceiling":-5`, 1),
+		strings.Replace(good, `"Units":5`, `"Units":-5`, 1), strings.Replace(good, "3600000000", "0", 1),
+		"4 0 1000" + of(hour+`,"Algorithm":9}`), "4 0 1000" + of(hour+`,"Algorithm":4}`), "4 0 1000" + of(hour+`,"Calendar":"hour-1-UTC"}`),
+		"4 0 1000" + of(hour+`,"Algorithm":4,"Calendar":"hour-0-UTC"}`),
 	} {
 		ok(t, srv.Client().Set(t.Context(), calls[0].Record, fmt.Sprintf("%d p %s", srv.Time(), garbage), time.Minute).Err())
 		v := make([]store.Verdict, len(calls))
 		s.Decide(t.Context(), calls, v)
-		if !errors.Is(v[0].Err, store.ErrPartition) || v[1].Err != nil {
+		if bad := errors.Is(v[0].Err, store.ErrPartition); bad != (i > 0) || v[1].Err != nil {
 			t.Errorf("%q: %+v and %+v", garbage, v[0], v[1])
 		}
 	}
