@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/regiond/regiond/clock"
+	"github.com/regiond/regiond/limiter/redisstore/queue"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -66,7 +67,7 @@ func (c *cluster) node(client *redis.Client) *node {
 	}
 	made := c.make(client)
 	made.cluster = c
-	made.queue.apart()
+	made.queue.Apart()
 	n, _ := c.known.LoadOrStore(client, made)
 	return n.(*node)
 }
@@ -188,7 +189,7 @@ func (n *node) follow(ctx context.Context, parts []*scriptCall) {
 	ctx, cancel := context.WithTimeout(ctx, n.budget/2)
 	defer cancel()
 	var wg sync.WaitGroup
-	turns := make(chan struct{}, manyFlushers) // fewer than a server has connections
+	turns := make(chan struct{}, queue.MostCalls) // fewer than a server has connections
 	for _, p := range parts {
 		if !elsewhere(p.err) {
 			continue

@@ -9,14 +9,12 @@
 //	store.go     Options, Store: which servers there are, probes, resets
 //	cluster.go   the primaries of a cluster, and slots on their way
 //	node.go      one server: a call and what became of it
-//	queue.go     the checks that wait for a server, and the calls that they share
-//	price.go     what checks cost the server
-//	watchdog.go  slow or dead
+//	queue/       the checks that wait for a server, and the calls that they share
 //	breaker.go   a server that failed a moment ago
 //	probe.go     whether a server writes, and all that scripts call
 //	script.go    the script's arguments and its reply
 //	record.go    admissions with an Idempotency-Key
 //	counters.go  usage counters, read back by a process that starts
-//	trace.go     spans; metrics.go instruments
+//	metrics.go   instruments
 //	lua/         decide.lua is where to begin
 package redisstore

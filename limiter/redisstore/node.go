@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/regiond/regiond/limiter/redisstore/queue"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 )
@@ -30,7 +30,7 @@ type node struct {
 	script  script
 	budget  time.Duration
 	breaker *breaker
-	queue   *queue
+	queue   *queue.Queue
 	log     *slog.Logger
 	metrics *metrics
 	calls   *atomic.Uint64        // numbers calls for their nonce
@@ -83,8 +83,9 @@ func newNodes(o Options, wake chan struct{}, m *metrics) func(client *redis.Clie
 			client: client, addr: client.Options().Addr, script: decide, budget: o.Budget, breaker: &breaker{wake: wake},
 			log: o.Logger, metrics: m, calls: calls, nonce: nonce, unknown: o.Unknown,
 		}
-		n.queue = newQueue(o.Budget, cmp.Or(o.DeadAfter, deadAfter), n.send, n.ping, n.lose)
-		n.queue.spans = newScriptSpans(o.Tracer, n.addr)
+		n.queue = queue.New(queue.Options{
+			Budget: o.Budget, DeadAfter: o.DeadAfter, Send: n.send, Ping: n.ping, Dead: n.lose, Tracer: o.Tracer, Addr: n.addr,
+		})
 		return n
 	}
 }
@@ -95,7 +96,7 @@ func (n *node) decide(ctx context.Context, calls []store.Call, verdicts []store.
 		store.Fail(verdicts, errBreakerOpen)
 		return
 	}
-	n.queue.submit(ctx, calls, verdicts)
+	n.queue.Submit(ctx, calls, verdicts)
 }
 
 var (
@@ -103,7 +104,7 @@ var (
 	errBreakerOpen = &store.Error{Reason: quota.ReasonBreakerOpen, Err: errAway}
 )
 
-// send is the queue's sendFunc. It reports the result to the breaker.
+// send is Send of the queue. It reports the result to the breaker.
 func (n *node) send(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64) {
 	start := time.Now()
 	endedUS = n.exec(ctx, calls, verdicts)
@@ -139,7 +140,7 @@ func (n *node) lose(why *store.Error) {
 		n.metrics.outages.Add(1)
 		n.log.Warn("redis is away, fail modes decide until it is back", "error", why)
 	}
-	n.queue.drain(&store.Error{Reason: why.Reason, Err: errAway})
+	n.queue.Drain(&store.Error{Reason: why.Reason, Err: errAway})
 }
 
 // scriptCall is one EVALSHA on its way: some calls of a batch.
@@ -327,7 +328,7 @@ func classify(err error) *store.Error {
 // probe asks for all that a decision needs. A server that is slow to answer stays in use,
 // and one that was away is not used again until it answers in time.
 func (n *node) probe(ctx context.Context) {
-	before := n.queue.lastAnswered()
+	before := n.queue.LastAnswered()
 	err := n.write(ctx)
 	if err == nil {
 		err = n.load(ctx)
@@ -340,22 +341,22 @@ func (n *node) probe(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled): // stopping
 	case err != nil && (failed.Reason == quota.ReasonOverloaded || failed.Reason == quota.ReasonRedisTimeout &&
-		(n.queue.lastAnswered() != before || n.queue.patience > dialTimeout)):
+		(n.queue.LastAnswered() != before || n.queue.Patience() > dialTimeout)):
 		// It was not asked, answers others, or has more time than a probe.
 	case err != nil:
 		n.lose(failed)
-	case time.Since(start) <= n.queue.patience && n.breaker.probed(time.Now()):
+	case time.Since(start) <= n.queue.Patience() && n.breaker.probed(time.Now()):
 		n.log.Info("redis is back, decisions are exact again")
 	}
 }
 
 // ping asks for a sign of life. An error that is a reply is one too.
-func (n *node) ping(ctx context.Context) error {
+func (n *node) ping(ctx context.Context) *store.Error {
 	err := n.client.Ping(ctx).Err()
-	if reply := redis.Error(nil); errors.As(err, &reply) {
+	if reply := redis.Error(nil); err == nil || errors.As(err, &reply) {
 		return nil
 	}
-	return err
+	return classify(err)
 }
 
 func (n *node) load(ctx context.Context) error {

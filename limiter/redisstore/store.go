@@ -34,7 +34,7 @@ const (
 	poolTimeout   = 100 * time.Millisecond
 	// ioTimeout is only a backstop behind the watchdog, which judges earlier.
 	ioTimeout = 500 * time.Millisecond
-	// poolSize: manyFlushers calls are under way at once, then the prober and the region's turns; the rest replaces
+	// poolSize: queue.MostCalls are under way at once, then the prober and the region's turns; the rest replaces
 	// connections that a timeout has closed.
 	poolSize = 16
 	// minIdle are kept ready: to dial takes as long as some calls. With two in use the pool is full. So where all
@@ -63,7 +63,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Budget is how long a decision may take, queueing included: a check that would take
 	// longer is turned away, and a server that is silent for so long is away. 0 means
-	// DefaultBudget. No server is away before deadAfter.
+	// DefaultBudget. No server is away before DeadAfter.
 	Budget time.Duration
 	Logger *slog.Logger
 	// Epoch is the key of a hash whose field epoch begins with the epoch of the data in this
@@ -289,7 +289,7 @@ func (s *Store) probe(ctx context.Context) {
 func (s *Store) compareBudget(nodes []*node) {
 	need := time.Duration(0)
 	for _, n := range nodes {
-		need = max(need, n.queue.need())
+		need = max(need, n.queue.Need())
 	}
 	if need == 0 {
 		return

@@ -75,6 +75,7 @@ func startTraffic(t *testing.T, s *Store) *traffic {
 
 // wait counts what a watchdog does not: beside other work, silence has to be longer to be death.
 func (st *traffic) wait() {
+	const watchEvery = 5 * ms // of package queue
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for last := time.Now(); !st.quit.Load(); {

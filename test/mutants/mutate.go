@@ -91,7 +91,7 @@ func targets() (all []target) {
 	for _, p := range []struct {
 		name  string
 		share float64
-	}{{"quota", 0.1}, {"sync/ledger", 0.2}, {"region/view", 0.2}, {"limiter", 0.1}, {"limiter/memstore", 0.05}, {"limiter/redisstore", 0.15}} {
+	}{{"quota", 0.1}, {"sync/ledger", 0.2}, {"region/view", 0.2}, {"limiter", 0.1}, {"limiter/memstore", 0.05}, {"limiter/redisstore", 0.1}, {"limiter/redisstore/queue", 0.05}} {
 		all = append(all, target{p.name, p.share, p.name, golang(), []string{"./" + p.name}})
 	}
 	return append(all, target{

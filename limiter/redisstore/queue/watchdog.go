@@ -1,4 +1,4 @@
-package redisstore
+package queue
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 //	├─ nothing ─┼─ a PING is under way ───┤ dead: the breaker opens, fail modes answer
 type watchdog struct {
 	patience time.Duration // the budget, at least deadAfter
-	ping     func(ctx context.Context) error
+	ping     func(ctx context.Context) *store.Error
 	dead     func(why *store.Error)
 
 	// The others belong to the queue's lock.
@@ -45,6 +45,8 @@ const (
 	// lostAfter is how many PINGs are answered while a call is not, before its connection
 	// counts as lost: Redis executes commands one after the other.
 	lostAfter = 7
+	// pingTimeout is for how long a PING is waited for: a connection is dialled meanwhile.
+	pingTimeout = 250 * time.Millisecond
 )
 
 // silence is how long a server has owed an answer, counted in the watchdog's own ticks. Late
@@ -74,14 +76,14 @@ func (s *silence) tick(now, owing time.Time) time.Duration {
 }
 
 // watch starts the watchdog unless it is running. It needs the lock.
-func (q *queue) watch() {
+func (q *Queue) watch() {
 	if !q.watching {
 		q.watching = true
 		go q.watchOver()
 	}
 }
 
-func (q *queue) watchOver() {
+func (q *Queue) watchOver() {
 	s, every := silence{last: time.Now()}, watchEvery
 	for watching := true; watching; {
 		time.Sleep(every)
@@ -108,14 +110,18 @@ func (q *queue) watchOver() {
 }
 
 // noteAnswer notes that the server has answered. What is still under way it owes from now on.
-func (q *queue) noteAnswer() {
+func (q *Queue) noteAnswer() {
 	q.answeredAt, q.owing = time.Now(), time.Time{}
 	if len(q.underway) > 0 {
 		q.owing = q.answeredAt
 	}
 }
 
-func (q *queue) lastAnswered() time.Time {
+// Patience is for how long the server may be silent.
+func (q *Queue) Patience() time.Duration { return q.patience }
+
+// LastAnswered is when the server answered last, whatever it was.
+func (q *Queue) LastAnswered() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.answeredAt
@@ -123,7 +129,7 @@ func (q *queue) lastAnswered() time.Time {
 
 // look is one tick, after the server was quiet for so long. It returns why the server is
 // dead, nil if it is not.
-func (q *queue) look(now time.Time, quiet time.Duration) *store.Error {
+func (q *Queue) look(now time.Time, quiet time.Duration) *store.Error {
 	if quiet < sendWithin(q.budget) { // what came since the latest answer waits for what turns out
 		q.waiting = slices.DeleteFunc(q.waiting, func(j *job) bool {
 			err := j.late(now)
@@ -160,8 +166,8 @@ func (q *queue) look(now time.Time, quiet time.Duration) *store.Error {
 
 // pingOnce asks the server for a sign of life, for so long that one PING that is lost too does
 // not keep others from being sent.
-func (q *queue) pingOnce() {
-	ctx, cancel := context.WithTimeout(context.Background(), min(dialTimeout, q.patience))
+func (q *Queue) pingOnce() {
+	ctx, cancel := context.WithTimeout(context.Background(), min(pingTimeout, q.patience))
 	defer cancel()
 	err := q.ping(ctx)
 	q.mu.Lock()
@@ -170,7 +176,7 @@ func (q *queue) pingOnce() {
 		q.noteAnswer()
 	}
 	q.mu.Unlock()
-	if e := classify(err); err != nil && (e.Reason == quota.ReasonRedisDown || e.Reason == quota.ReasonRedisRefused) {
-		q.dead(e)
+	if err != nil && (err.Reason == quota.ReasonRedisDown || err.Reason == quota.ReasonRedisRefused) {
+		q.dead(err)
 	}
 }

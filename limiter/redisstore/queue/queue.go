@@ -1,6 +1,7 @@
-package redisstore
+package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -15,22 +16,11 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// queue holds the checks that wait for one Redis server, and shares calls between them.
-// There is no timer: while a call is under way the next checks wait, so an idle service
-// sends at once and a busy one in batches.
-//
-//	submit ─▶ admit ─▶ waiting jobs ─ take ─▶ batch ─ send ─▶ server
-//	   ▲        │ no room: shed        │ too late: shed        │
-//	   └────────┴──────────────────────┴─────── done ◀─────────┘
-//
-// A call carries about callTime of Redis's work, taken from the waiting jobs in turn. A
-// larger job is split over calls, one after the other, so its checks are decided in order.
-// What cannot be sent in time is shed: turned away, and not charged. What was sent is waited
-// for until the server answers or is found dead (watchdog.go), or the caller's own deadline.
-type queue struct {
+// Queue is the checks that wait for one server. It is safe for concurrent use.
+type Queue struct {
 	budget time.Duration
 	spans  *scriptSpans // nil: no call is traced
-	send   sendFunc
+	send   func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64)
 	watchdog
 
 	mu       sync.Mutex
@@ -50,27 +40,41 @@ type queue struct {
 	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
 
-// sendFunc has a server decide calls, and returns when that had done so, µs of its clock, or 0.
-type sendFunc = func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64)
+// Options say which server a Queue is for.
+type Options struct {
+	// Budget is how long a check may take, and DeadAfter the least silence of a server that counts as dead; 0 means 42 ms.
+	Budget, DeadAfter time.Duration
+	// Send has the server decide calls, and returns when that had done so, µs of its clock, or 0.
+	Send func(ctx context.Context, calls []store.Call, verdicts []store.Verdict) (endedUS int64)
+	// Ping asks the server for a sign of life.
+	Ping func(ctx context.Context) *store.Error
+	// Dead is called when the server is found dead. Drain is to follow.
+	Dead   func(why *store.Error)
+	Tracer trace.Tracer // nil: no call is traced
+	Addr   string       // of the server, for spans
+}
 
-func newQueue(budget, deadAfter time.Duration, send sendFunc, ping func(context.Context) error, dead func(*store.Error)) *queue {
-	return &queue{
-		budget: budget, send: send, price: price{cost: weightCost, call: callWeight},
-		watchdog: watchdog{patience: max(budget, deadAfter), ping: ping, dead: dead},
+// New returns an empty queue.
+func New(o Options) *Queue {
+	return &Queue{
+		budget: o.Budget, spans: newScriptSpans(o.Tracer, o.Addr), send: o.Send, price: price{cost: weightCost, call: callWeight},
+		watchdog: watchdog{patience: max(o.Budget, cmp.Or(o.DeadAfter, deadAfter)), ping: o.Ping, dead: o.Dead},
 	}
 }
 
-// apart says that each check is a script call of its own, sent with others in a pipeline.
-func (q *queue) apart() { q.each, q.price.call = callWeight, 0 }
+// Apart says that each check is a script call of its own, sent with others in a pipeline.
+func (q *Queue) Apart() { q.each, q.price.call = callWeight, 0 }
 
 // weight is what a check costs the server, in all.
-func (q *queue) weight(c *store.Call) float64 { return q.each + weight(c) }
+func (q *Queue) weight(c *store.Call) float64 { return q.each + weight(c) }
 
 const (
 	// fewFlushers are calls under way at any time: a second one keeps Redis busy while we
-	// decode the first. Up to manyFlushers are while half a call waits: where this process
-	// waits for a processor, a call is under way for ten times as long as Redis needs for it.
-	fewFlushers, manyFlushers = 2, 8
+	// decode the first.
+	fewFlushers = 2
+	// MostCalls are under way while half a call waits: where this process waits for a
+	// processor, a call is under way for ten times as long as Redis needs for it.
+	MostCalls = 8
 	// underWay is how long Redis may need for all calls under way: who comes next waits for
 	// that long, a PING too.
 	underWay = 6 * callTime
@@ -144,10 +148,10 @@ var (
 // trialEvery is how often a server that takes longer than its callers wait is tried again.
 const trialEvery = 50 * time.Millisecond
 
-// submit has calls decided and fills their verdicts; an error is in the verdict of its
+// Submit has calls decided and fills their verdicts; an error is in the verdict of its
 // call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
 // be changed: they may still be read.
-func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
+func (q *Queue) Submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
 	j, ok := q.spare.Get().(*job)
 	if !ok {
 		j = &job{done: make(chan struct{}, 1)}
@@ -187,7 +191,7 @@ func (q *queue) submit(ctx context.Context, calls []store.Call, verdicts []store
 }
 
 // leaveBehind answers a job whose caller's deadline has come. It may be part of a call under way.
-func (q *queue) leaveBehind(j *job) {
+func (q *Queue) leaveBehind(j *job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(j.done) > 0 {
@@ -210,7 +214,7 @@ func (q *queue) leaveBehind(j *job) {
 }
 
 // enqueue has a job wait. A single check waits for no batch.
-func (q *queue) enqueue(j *job) {
+func (q *Queue) enqueue(j *job) {
 	if len(j.calls) > 1 {
 		q.waiting = append(q.waiting, j)
 		return
@@ -220,7 +224,7 @@ func (q *queue) enqueue(j *job) {
 }
 
 // leave is called for a job that waits no more.
-func (q *queue) leave(j *job) {
+func (q *Queue) leave(j *job) {
 	if len(j.calls) > 1 {
 		return
 	}
@@ -230,8 +234,8 @@ func (q *queue) leave(j *job) {
 }
 
 // startFlusher has one more send what waits, unless there are enough.
-func (q *queue) startFlusher() {
-	if len(q.waiting) == 0 || q.room() == 0 || q.flushers >= fewFlushers && (q.flushers >= manyFlushers || !q.worthMore()) {
+func (q *Queue) startFlusher() {
+	if len(q.waiting) == 0 || q.room() == 0 || q.flushers >= fewFlushers && (q.flushers >= MostCalls || !q.worthMore()) {
 		return
 	}
 	q.flushers++
@@ -243,7 +247,7 @@ func (q *queue) startFlusher() {
 // each would have if all had the same finds the least room, a single check the most: nothing
 // but what is under way and other single checks is before it. So single checks pass beside
 // any batches, and the first checks of all jobs before the others.
-func (q *queue) admit(j *job, now time.Time, left time.Duration) bool {
+func (q *Queue) admit(j *job, now time.Time, left time.Duration) bool {
 	if q.away { // it is expected to be as slow as before
 		q.away, q.price.last = false, now
 	} else if q.jobs == 0 {
@@ -282,7 +286,7 @@ func (j *job) shed(from int, why error) {
 }
 
 // flush sends batches until nothing waits, or its call was given up.
-func (q *queue) flush() {
+func (q *Queue) flush() {
 	for b := (&batch{}); ; {
 		runtime.Gosched() // callers that are about to submit may still come along
 		if !q.take(b) {
@@ -301,13 +305,13 @@ func (q *queue) flush() {
 }
 
 // worthMore is whether so much waits that more calls are worth it.
-func (q *queue) worthMore() bool {
+func (q *Queue) worthMore() bool {
 	waits := q.load - q.sentWeight()
 	return waits > q.callSize()/2 && waits >= q.room()
 }
 
 // sentWeight is the weight of the checks that are under way.
-func (q *queue) sentWeight() (weight float64) {
+func (q *Queue) sentWeight() (weight float64) {
 	for _, b := range q.underway {
 		weight += b.weight
 	}
@@ -315,13 +319,13 @@ func (q *queue) sentWeight() (weight float64) {
 }
 
 // callSize is the weight of a full call: two of them at least may be under way.
-func (q *queue) callSize() float64 {
+func (q *Queue) callSize() float64 {
 	return max(leastWeight, min(q.price.perCall(), q.price.within(underWay)/2))
 }
 
 // room is the weight that the next call may carry: as much as all calls under way leave, 0 if
 // that is not worth a call. One may be under way in any case.
-func (q *queue) room() float64 {
+func (q *Queue) room() float64 {
 	size := q.callSize()
 	if len(q.underway) == 0 {
 		return size
@@ -334,7 +338,7 @@ func (q *queue) room() float64 {
 
 // take fills a batch from the waiting jobs, each in its turn with its share of two calls:
 // while one is under way, the other half of the jobs is in the next. It is false if there is nothing to send: the flusher ends.
-func (q *queue) take(b *batch) bool {
+func (q *Queue) take(b *batch) bool {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -395,13 +399,13 @@ func (j *job) late(now time.Time) error {
 }
 
 // drop answers a job that waits. The caller takes it out of those that do.
-func (q *queue) drop(j *job, why error) {
+func (q *Queue) drop(j *job, why error) {
 	q.leave(j)
 	q.answer(j, why)
 }
 
 // answer sheds what a job has still to send, and answers it.
-func (q *queue) answer(j *job, why error) {
+func (q *Queue) answer(j *job, why error) {
 	for i := j.first; i < j.end; i++ {
 		q.load -= q.weight(&j.calls[i])
 	}
@@ -412,7 +416,7 @@ func (q *queue) answer(j *job, why error) {
 
 // settle hands out the verdicts of a batch, with which the server had done at endedUS. It is
 // false if nobody waits for them any more: the flusher ends.
-func (q *queue) settle(b *batch, endedUS int64) bool {
+func (q *Queue) settle(b *batch, endedUS int64) bool {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -444,7 +448,7 @@ func (q *queue) settle(b *batch, endedUS int64) bool {
 }
 
 // deliver hands out the verdicts of a part, which has returned.
-func (q *queue) deliver(p part, verdicts []store.Verdict) {
+func (q *Queue) deliver(p part, verdicts []store.Verdict) {
 	j := p.job
 	if j.gone {
 		return
@@ -462,13 +466,13 @@ func (q *queue) deliver(p part, verdicts []store.Verdict) {
 }
 
 // remove takes a batch out of those under way.
-func (q *queue) remove(b *batch) {
+func (q *Queue) remove(b *batch) {
 	q.load -= b.weight
 	q.underway = slices.DeleteFunc(q.underway, func(o *batch) bool { return o == b })
 }
 
 // lose gives up a batch: what became of its checks is unknown.
-func (q *queue) lose(b *batch, why error) {
+func (q *Queue) lose(b *batch, why error) {
 	q.remove(b)
 	q.flushers--
 	b.lost = true
@@ -479,16 +483,16 @@ func (q *queue) lose(b *batch, why error) {
 	}
 }
 
-// need is what the fastest call since the last one took, 0 for none.
-func (q *queue) need() (fastest time.Duration) {
+// Need is what the fastest call since the last one took, 0 for none.
+func (q *Queue) Need() (fastest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	fastest, q.fastest = q.fastest, 0
 	return fastest
 }
 
-// drain answers all that wait with an error: the server is away.
-func (q *queue) drain(why error) {
+// Drain answers all that wait with an error: the server is away.
+func (q *Queue) Drain(why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.away = true

@@ -1,22 +1,17 @@
-package redisstore
+package queue
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/regiond/regiond/limiter/limitertest"
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
-	"github.com/regiond/regiond/test/redisserver"
 )
 
 // A call whose reply is lost is given up in time, also while other calls are answered, and
@@ -39,10 +34,10 @@ func TestLostCallBesideWorkingOnes(t *testing.T) {
 					}
 					return run(ctx, c, verdicts)
 				}
-				s.ping = func(ctx context.Context) error {
+				s.ping = func(ctx context.Context) *store.Error {
 					if pings.Add(1) <= row.pings {
 						<-ctx.Done()
-						return ctx.Err()
+						return &store.Error{Reason: quota.ReasonRedisTimeout, Err: ctx.Err()}
 					}
 					return ping(ctx)
 				}
@@ -91,7 +86,7 @@ func TestBatchOnAnIdleServerFarAway(t *testing.T) {
 					calls[i] = store.Call{Cost: 2 + int64(i), Plan: plan}
 				}
 				start, shed := time.Now(), 0
-				s.submit(context.Background(), calls, verdicts)
+				s.Submit(context.Background(), calls, verdicts)
 				for i := range verdicts {
 					if verdicts[i].Err != nil {
 						shed++
@@ -106,48 +101,13 @@ func TestBatchOnAnIdleServerFarAway(t *testing.T) {
 	}
 }
 
-// A slot is on its way to a primary that dies: the primary that it comes from stays in use.
-func TestDeadTargetOfASlotLeavesTheSourceInUse(t *testing.T) {
-	t.Parallel() // it measures no time
-	c := redisserver.StartCluster(t, 5*time.Second)
-	s, _ := nodeSetStore(t, Options{Mode: quota.RedisCluster, Addrs: c.Addrs()[:2]})
-	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
-	ctx := context.Background()
-	moving := limitertest.CallOf(plan, "moving", 1)
-	slot := c.Slot(moving.Keys[0])
-	from, to := c.Primary(slot), c.Primary((slot+16384/3)%16384)
-	var bystander store.Call
-	for i := 0; ; i++ {
-		bystander = limitertest.CallOf(plan, fmt.Sprint("bystander", i), 1)
-		if c.Primary(c.Slot(bystander.Keys[0])) == from {
-			break
-		}
-	}
-	source := must(s.nodeSet.of(ctx, bystander.Keys[0]))(t)
-	c.Begin(slot, from, to)
-	to.Kill()
-	failed, first := 0, error(nil)
-	for range 100 {
-		if _, err := limitertest.DecideOne(s, bystander); err != nil {
-			failed, first = failed+1, cmp.Or(first, err)
-		}
-		_, _ = limitertest.DecideOne(s, moving)
-		if _, err := limitertest.DecideOne(s, bystander); err != nil {
-			failed, first = failed+1, cmp.Or(first, err)
-		}
-	}
-	if failed > 0 || source.breaker.open() {
-		t.Errorf("%d of 200 checks of a tenant failed whose primary is well (%v); its breaker is open: %v", failed, first, source.breaker.open())
-	}
-}
-
 // A Redis that was slow before it was lost is expected to be so when it is back: what is let
 // in at once would else wait for ten times as long as it may.
 func TestLostServerIsExpectedToBeAsSlowAsBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(perCheck)
 		s.price.passed, s.price.spent, s.price.last = 100e6, 10e6, time.Now()
-		s.drain(errBreakerOpen)
+		s.Drain(&store.Error{Reason: quota.ReasonBreakerOpen, Err: errAway})
 		time.Sleep(time.Minute)
 		o := <-s.submitting(context.Background(), 1, 400)
 		if got := o.kinds(1); got["decided"] == 0 || got["decided"] > 110 || got["overloaded"] != 400-got["decided"] {
@@ -161,12 +121,15 @@ func TestLostServerIsExpectedToBeAsSlowAsBefore(t *testing.T) {
 func TestPoolTimeoutsDoNotHideADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(quick)
-		s.send = func(_ context.Context, _ []store.Call, verdicts []store.Verdict) int64 { // no connection within poolTimeout
-			time.Sleep(poolTimeout)
-			store.Fail(verdicts, classify(redis.ErrPoolTimeout))
+		s.send = func(_ context.Context, _ []store.Call, verdicts []store.Verdict) int64 { // no connection is free
+			time.Sleep(100 * ms)
+			store.Fail(verdicts, &store.Error{Reason: quota.ReasonOverloaded, Err: errors.New("pool timeout")})
 			return 0
 		}
-		s.ping = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } // silent
+		s.ping = func(ctx context.Context) *store.Error { // silent
+			<-ctx.Done()
+			return &store.Error{Reason: quota.ReasonRedisTimeout, Err: ctx.Err()}
+		}
 		for i := range int64(100) {
 			<-s.submitting(context.Background(), 1+i, 1)
 		}
@@ -175,68 +138,6 @@ func TestPoolTimeoutsDoNotHideADeadServer(t *testing.T) {
 			t.Error("a server that answers nothing, PING neither, was not found dead in 500 ms")
 		}
 	})
-}
-
-// Slots have moved, and the client does not know it yet: one call has checks of many of them.
-// All servers are well, so all are decided, beside them a check that was where it is.
-func TestManyMovedSlotsInOneCall(t *testing.T) {
-	t.Parallel()
-	const way, tenants = 40 * ms, 45
-	c := redisserver.StartCluster(t, 5*time.Second)
-	var late atomic.Bool
-	s := newStore(t, Options{
-		Mode: quota.RedisCluster, Addrs: c.Addrs()[:2], Budget: 2 * time.Second,
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return &lateConn{conn, &late, way}, err
-		},
-	})
-	ctx := context.Background()
-	s.probe(ctx)
-	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 1 << 20, Window: time.Hour}})
-	var calls []store.Call
-	from, to := c.Primary(0), c.Primary(16383)
-	moved := map[int]bool{}
-	for i := 0; len(calls) <= tenants; i++ {
-		call := limitertest.CallOf(plan, fmt.Sprint("tenant", i), 1)
-		slot := c.Slot(call.Keys[0])
-		if moved[slot] || c.Primary(slot) != from {
-			continue
-		}
-		if moved[slot] = true; len(calls) > 0 { // the first stays
-			c.Begin(slot, from, to)
-			c.End(slot, to)
-		}
-		calls = append(calls, call)
-	}
-	n := must(s.nodeSet.of(ctx, calls[0].Keys[0]))(t)
-	n.queue.price.spent, n.queue.price.passed, n.queue.price.last = 1e7, 1e7, time.Now() // a call may be a full one
-	late.Store(true)
-	verdicts, start := make([]store.Verdict, len(calls)), time.Now()
-	s.Decide(ctx, calls, verdicts)
-	failed, first := 0, error(nil)
-	for i := range verdicts {
-		if verdicts[i].Err != nil {
-			failed, first = failed+1, cmp.Or(first, verdicts[i].Err)
-		}
-	}
-	if failed > 0 {
-		t.Errorf("%d of %d checks failed after %v: %v; of the one that was not moved: %v", failed, len(calls), time.Since(start), first, verdicts[0].Err)
-	}
-}
-
-// lateConn sends what it is given later, once late is set.
-type lateConn struct {
-	net.Conn
-	late *atomic.Bool
-	way  time.Duration
-}
-
-func (c *lateConn) Write(b []byte) (int, error) {
-	if c.late.Load() {
-		time.Sleep(c.way)
-	}
-	return c.Conn.Write(b)
 }
 
 // TestQueueCallersDeadline: who does not wait beyond a deadline has an answer by then from a server that takes longer.
@@ -293,7 +194,7 @@ func TestQueueCallersDeadlineOnALostConnection(t *testing.T) {
 		const wait = 60 * ms
 		s := newServer(func([]store.Call) time.Duration { return 0 })
 		goOn := s.stop()
-		s.ping = func(context.Context) error { time.Sleep(25 * ms); return nil }
+		s.ping = func(context.Context) *store.Error { time.Sleep(25 * ms); return nil }
 		time.AfterFunc(400*ms, goOn)
 		ctx, cancel := quota.WithCallersDeadline(context.Background(), time.Now().Add(wait))
 		defer cancel()

@@ -1,4 +1,4 @@
-package redisstore
+package queue
 
 import (
 	"context"
@@ -16,12 +16,17 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-const testBudget = 40 * time.Millisecond
+const (
+	ms         = time.Millisecond
+	testBudget = 40 * ms
+)
+
+var errAway = errors.New("away")
 
 // server stands in for Redis behind a queue. It runs one batch after the other, answers
 // each call with its own cost, and stops when it is told to.
 type server struct {
-	*queue
+	*Queue
 	took  func(calls []store.Call) time.Duration // of a batch
 	fails func(calls []store.Call) error
 
@@ -36,12 +41,12 @@ type server struct {
 
 func newServer(took func(calls []store.Call) time.Duration) *server {
 	s := &server{took: took, fails: func([]store.Call) error { return nil }}
-	s.queue = newQueue(testBudget, deadAfter, s.run, s.pong, func(why *store.Error) {
+	s.Queue = New(Options{Budget: testBudget, Send: s.run, Ping: s.pong, Dead: func(why *store.Error) {
 		s.mu.Lock()
 		s.deaths++
 		s.mu.Unlock()
-		s.drain(&store.Error{Reason: why.Reason, Err: errAway})
-	})
+		s.Drain(&store.Error{Reason: why.Reason, Err: errAway})
+	}})
 	return s
 }
 
@@ -77,7 +82,7 @@ func (s *server) run(_ context.Context, calls []store.Call, verdicts []store.Ver
 }
 
 // pong answers a PING behind what is being run, as Redis does.
-func (s *server) pong(ctx context.Context) error {
+func (s *server) pong(ctx context.Context) *store.Error {
 	s.mu.Lock()
 	wait, stopped := time.Until(s.free), s.stopped
 	s.mu.Unlock()
@@ -89,7 +94,7 @@ func (s *server) pong(ctx context.Context) error {
 	case <-stopped:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return &store.Error{Reason: quota.ReasonRedisTimeout, Err: ctx.Err()}
 	}
 }
 
@@ -117,7 +122,7 @@ func (s *server) mustBeIdle(t rapid.TB) {
 	t.Helper()
 	time.Sleep(time.Second)
 	synctest.Wait()
-	q := s.queue
+	q := s.Queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.flushers != 0 || q.jobs != 0 || len(q.waiting)+q.singles != 0 || len(q.underway) != 0 || q.watching || max(q.load, -q.load) > 0.001 {
@@ -144,7 +149,7 @@ func (s *server) submitting(ctx context.Context, first int64, n int) <-chan outc
 	go func() {
 		start := time.Now()
 		o := outcome{verdicts: make([]store.Verdict, n)}
-		s.submit(ctx, calls, o.verdicts)
+		s.Submit(ctx, calls, o.verdicts)
 		o.after = time.Since(start)
 		got <- o
 	}()

@@ -1,4 +1,4 @@
-package redisstore
+package queue
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func TestQueueSplitsWork(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(row.took)
 				if row.apart {
-					s.apart()
+					s.Apart()
 				}
 				const n = 400
 				mustBe(t, <-s.submitting(context.Background(), 1, n), 1, "decided")
@@ -185,7 +185,7 @@ func TestQueueWhileServerIsStuck(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(func([]store.Call) time.Duration { return 0 })
 				if row.ping {
-					s.ping = func(context.Context) error { return nil }
+					s.ping = func(context.Context) *store.Error { return nil }
 				}
 				goOn := s.stop()
 				var got [2]<-chan outcome
@@ -355,7 +355,7 @@ func TestQueueRandom(t *testing.T) {
 					complaint = fmt.Sprintf("caller %d of %d calls: %s", i, c.n, w)
 				}
 				// Each call under way may take up to its pause; more than that is the queue's doing.
-				if got[i].after > testBudget+manyFlushers*70*ms+time.Duration(c.n)*20*ms {
+				if got[i].after > testBudget+MostCalls*70*ms+time.Duration(c.n)*20*ms {
 					complaint = fmt.Sprintf("caller %d of %d calls answered after %v", i, c.n, got[i].after)
 				}
 				if c.own && got[i].after > c.timeout {
