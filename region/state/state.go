@@ -274,6 +274,9 @@ func (s *State) take(ctx context.Context) error {
 		if err != nil {
 			return s.fail(err)
 		}
+		if replace != "" && replace == s.text { // it is in force: proposed again, it would have other times
+			s.adopts = false
+		}
 		if replace = ""; again {
 			continue
 		}
