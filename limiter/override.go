@@ -168,6 +168,9 @@ func (q *query) suspendedDecision() quota.Decision {
 
 // unread decides a query whose override cannot be read as one that the store does not decide.
 func (l *Limiter) unread(ctx context.Context, q *query) {
+	if q.hold.ticket != nil && q.claimOfNothing(&q.out.Decision) {
+		return
+	}
 	var e *store.Error
 	if !errors.As(q.override.unread, &e) {
 		e = &store.Error{Reason: quota.ReasonRedisDown, Err: q.override.unread}

@@ -64,10 +64,13 @@ func (p *pending) next() []*query {
 
 func (p *pending) some() bool { return p.size() > 0 }
 
-func (p *pending) drop(q *query) {
+// drop reports whether there was a settle of that reservation.
+func (p *pending) drop(q *query) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := len(p.byID)
 	delete(p.byID, q.call.Hold.ID)
+	return len(p.byID) < before
 }
 
 func (p *pending) size() int {

@@ -289,7 +289,9 @@ func (l *Limiter) claimed(ctx context.Context, q *query, v *store.Verdict) (quot
 	d.Settlement = &quota.Settlement{Charged: v.Hold.Charged, Overrun: max(0, v.Hold.Charged-q.hold.ticket.amount), Released: released}
 	if !d.Replayed {
 		l.open.end(q.call.Hold.ID)
-		l.metrics.settled(ctx, q, d.Settlement)
+		if !l.pending.drop(q) { // which was counted
+			l.metrics.settled(ctx, q, d.Settlement)
+		}
 	}
 	return d, nil
 }
