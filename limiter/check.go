@@ -87,6 +87,9 @@ func (l *Limiter) decide(ctx context.Context, queries []query, calls []store.Cal
 	for i := range queries {
 		q := &queries[i]
 		if d := &q.out.Decision; q.out.Err == nil {
+			if q.refuse(); q.out.Err != nil {
+				continue
+			}
 			l.readLoans(ctx, q)
 			l.explainOverride(ctx, q)
 			q.finish(d)
@@ -115,7 +118,7 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 		d.Allowed = true
 		return true
 	}
-	if q.closed() {
+	if q.closed() && q.recalls == 0 {
 		*d = q.failDecision(quota.BasisClosed)
 		return true
 	}
@@ -134,6 +137,21 @@ func (l *Limiter) withoutStore(q *query, now time.Time) bool {
 		q.showBounds(limits, nil)
 	}
 	return ok
+}
+
+// refuse has a query fail that only an admission to replay would let pass, where there is none.
+func (q *query) refuse() {
+	if q.recalls == 0 {
+		return
+	}
+	q.call.Op = q.recalls
+	switch d := &q.out.Decision; {
+	case d.Replayed, d.Basis == quota.BasisShed:
+	case q.tooMuch != nil:
+		q.out = quota.Outcome{Err: q.tooMuch}
+	default:
+		*d = q.failDecision(quota.BasisClosed)
+	}
 }
 
 // mostAsked is how often the store is asked under other ceilings: what it has lost shows when it is asked, and then the period that

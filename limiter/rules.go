@@ -179,7 +179,9 @@ type query struct {
 	ceilings    []quota.Ceiling // of global limits, by place in the key plan; nil without any
 	processes   int64           // among how many a local decision divided, 0 for another
 	enforcement quota.Enforcement
-	asks        bool // the store has to decide it
+	asks        bool     // the store has to decide it
+	recalls     store.Op // what it was to do, where all that may pass is an admission to replay; else 0
+	tooMuch     error    // why its cost can never be admitted now, where an earlier admission may be replayed
 	overflow    bool
 	unclaimed   bool    // no policy has the value of the request's TenantPolicy
 	shared      bool    // a key is that of the values beyond MaxValues
@@ -333,13 +335,13 @@ func (q *query) tooCostly(op store.Op) error {
 
 // planCall fills in the call of a query that has limits.
 func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
-	if op != store.OpReport && op != store.OpRefund {
-		if err := q.tooCostly(op); err != nil {
-			return err
-		}
-	}
 	req, plan, policy := q.request, q.limits.keys, q.plan.policy.Name
 	tenant, takes := req.Tenant, op != store.OpPeek && op != store.OpRefund && (op != store.OpReserve || req.Cost > 0)
+	if op != store.OpReport && op != store.OpRefund {
+		if q.tooMuch = q.tooCostly(op); q.tooMuch != nil && (req.IdempotencyKey == "" || !takes) {
+			return q.tooMuch
+		}
+	}
 	keys := keysOf(plan, tenant, policy, req)
 	if unlisted && !overflow.admit(keys, plan.TTL(), takes) {
 		q.overflow = true
@@ -359,6 +361,9 @@ func (q *query) planCall(op store.Op, unlisted bool, overflow *overflow) error {
 	}
 	if op == store.OpReserve {
 		q.planHold()
+	}
+	if q.call.Record != "" && (q.tooMuch != nil || q.closed()) {
+		q.recalls, q.call.Op = q.call.Op, store.OpPeek
 	}
 	return nil
 }
