@@ -35,6 +35,7 @@ type Limiter struct {
 	top       *top.Recorder // nil counts nothing
 	now       func() time.Time
 	localUS   func() int64 // now in µs, monotonic: a step of the host's wall clock does not change it
+	timeUS    func() int64 // Options.TimeUS
 
 	unreadable *loglimit.Rate // lines about partitions that cannot be read
 	nears      *nears
@@ -57,6 +58,8 @@ type Options struct {
 	// Now is this process's monotonic clock, for the life of cached denials and
 	// the age of what memory records. nil means time.Now.
 	Now func() time.Time
+	// TimeUS is the store's clock as far as it is known, µs since the epoch; nil means Now.
+	TimeUS func() int64
 }
 
 // localPartitions bounds what is recorded beside the store, see "Measured" in DESIGN.md.
@@ -83,6 +86,9 @@ func New(o Options) (*Limiter, error) {
 	start := o.Now()
 	base := start.UnixMicro()
 	localUS := func() int64 { return base + o.Now().Sub(start).Microseconds() }
+	if o.TimeUS == nil {
+		o.TimeUS = localUS
+	}
 	resets := func() int64 { return 0 }
 	if s, shared := o.Store.(interface{ Resets() int64 }); shared { // by several processes
 		resets = s.Resets
@@ -101,6 +107,7 @@ func New(o Options) (*Limiter, error) {
 		top:       o.Top,
 		now:       o.Now,
 		localUS:   localUS,
+		timeUS:    o.TimeUS,
 
 		unreadable: loglimit.NewRate(1, time.Second),
 		nears:      newNears(),

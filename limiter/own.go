@@ -36,7 +36,11 @@ func (l *Limiter) again(q *query, a *store.Admission, reason quota.Reason) (quot
 	}
 	d := q.decision(&store.Verdict{Outcome: store.Replayed, StoreUS: l.localUS(), Earlier: a}, nil)
 	if q.call.Op == store.OpReserve || a.Hold.ID != 0 {
-		q.holds(&store.Verdict{Outcome: store.Replayed, StoreUS: a.US, Hold: a.Hold}, &d)
+		now := l.localUS
+		if q.hold.stored = !a.Own; q.hold.stored {
+			now = l.timeUS
+		}
+		q.holds(&store.Verdict{Outcome: store.Replayed, StoreUS: now(), Hold: a.Hold}, &d)
 	}
 	d.Basis, d.Mode, d.Reason = quota.BasisLocal, quota.ModeLocal, reason
 	return d, nil

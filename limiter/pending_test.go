@@ -2,12 +2,14 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/regiond/regiond/limiter"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -237,4 +239,68 @@ func TestSettleIsChargedInWhateverPeriodCounts(t *testing.T) {
 			t.Errorf("%d are left and %d held, want 700 and 0: the settle of 300 was not charged", left.Remaining, left.Held)
 		}
 	})
+}
+
+// TestSettleOfNothingWhileTheStoreIsAway: what would have been denied under observe is charged nothing, also by a process that has not
+// read overrides yet.
+func TestSettleOfNothingWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, o := completions(), &overlay{all: map[string]*quota.Override{}}
+		p.Enforcement = quota.Observe
+		w := weatherAt(t, onePolicy(p), time.Time{})
+		w.rig = newRig(t, limiter.Options{Store: w.store, Config: onePolicy(p), Overrides: o})
+		defer w.start(t)()
+		w.reserve(t, "acme", 600)
+		d := w.reserve(t, "acme", 600)
+		w.fails(quota.ReasonRedisDown, false)
+		o.err = errors.New("so the test says")
+		if s := w.settle(t, d, 600); *s.Settlement != (quota.Settlement{}) {
+			t.Errorf("settled %+v", s.Settlement)
+		}
+		o.err = nil
+		w.back(t)
+		w.left(t, 9, 400, 600)
+	})
+}
+
+// TestPendingSettleIsCountedOnce: one that comes again once the store is back, before the process has sent it.
+func TestPendingSettleIsCountedOnce(t *testing.T) {
+	w := newWeather(t, onePolicy(completions()))
+	d := w.reserve(t, "acme", 500)
+	w.fails(quota.ReasonRedisDown, false)
+	w.settle(t, d, 300)
+	w.heals()
+	if s := w.settle(t, d, 300); *s.Settlement != (quota.Settlement{Charged: 300, Released: true}) {
+		t.Errorf("settled %+v", s.Settlement)
+	}
+	if settled, pending := w.count(t, "regiond.reservations.settled"), w.count(t, "regiond.settles_pending"); settled != 300 || pending != 0 {
+		t.Errorf("%d units are counted as settled, want 300; %d settles are pending", settled, pending)
+	}
+}
+
+// TestSettleByAnotherClock: what a process has answered for while the store was away is charged, however far its host's clock is from that
+// of the store.
+func TestSettleByAnotherClock(t *testing.T) {
+	for _, mode := range []quota.FailMode{quota.FailShare, quota.FailOpen} {
+		for _, ahead := range []time.Duration{-time.Hour, time.Hour} {
+			w := newWeather(t, onePolicy(completions()))
+			p := completions()
+			p.OnStoreLoss = mode
+			host := func() time.Time { return w.at.Add(-ahead) }
+			w.rig = newRig(t, limiter.Options{Store: w.store, Config: onePolicy(p), Now: host, TimeUS: func() int64 { return w.at.UnixMicro() }})
+			w.fails(quota.ReasonRedisDown, false)
+			d := w.reserve(t, "acme", 500)
+			w.heals()
+			for _, replayed := range []bool{false, true} {
+				if s := w.settle(t, d, 300); s.Settlement.Charged != 300 || s.Replayed != replayed {
+					t.Errorf("%v, the store is %v ahead: settled %+v, replayed %t", mode, ahead, s.Settlement, s.Replayed)
+				}
+			}
+			w.left(t, 10, 700, 0)
+			w.at = w.at.Add(20 * time.Minute)
+			if f := fault(t, w.Settle(t.Context(), []quota.Claim{{Reservation: d.Reservation.ID, Actual: 300}})); f != quota.FaultOver {
+				t.Errorf("%v, the store is %v ahead: settled after all of it is over: fault %d", mode, ahead, f)
+			}
+		}
+	}
 }

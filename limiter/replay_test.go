@@ -2,6 +2,9 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,5 +163,124 @@ func TestReplayOverAPeriodsEnd(t *testing.T) {
 			t.Errorf("at %v: replayed %t, reset after %v, ends %s", now, d.Replayed, s.ResetAfter, s.EndText(d.StoreUS))
 		}
 		now = now.Add(25 * time.Second)
+	}
+}
+
+// TestReplayOfAReserveWhileTheStoreIsAway: it is of the same reservation, with the time that is left of that, whose end the process
+// cannot move: the store holds it. What memory holds it can extend.
+func TestReplayOfAReserveWhileTheStoreIsAway(t *testing.T) {
+	w := newWeather(t, onePolicy(completions()))
+	for _, mine := range []bool{false, true} {
+		reserve := func() *quota.Reservation {
+			o := w.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Reserve: true, Cost: 100, IdempotencyKey: fmt.Sprint(mine)}})
+			return must(o[0].Decision.Reservation, o[0].Err)(t)
+		}
+		if mine {
+			w.fails(quota.ReasonRedisDown, false)
+		}
+		first := reserve()
+		w.fails(quota.ReasonRedisDown, false)
+		w.at = w.at.Add(20 * time.Second)
+		again := reserve()
+		if again.ID != first.ID || again.ExpiresIn != 10*time.Second {
+			t.Errorf("held by memory %t: replayed %+v, want %s for 10s more", mine, again, first.ID)
+		}
+		o := w.Extend(t.Context(), []quota.Claim{{Reservation: again.ID, TTL: time.Minute}})
+		if o[0].Err != nil || o[0].Decision.Allowed != mine {
+			t.Errorf("held by memory %t: extended %+v, %v", mine, o[0].Decision, o[0].Err)
+		}
+		w.heals()
+	}
+}
+
+// TestReplayOfWhatWouldNotPassNow: what was admitted is replayed, though an override or a reload has lowered the limit below its cost, or
+// other regions are not seen and the policy is closed then. Another request is refused as ever, and charged nothing.
+func TestReplayOfWhatWouldNotPassNow(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		overrides, peers := &overlay{all: map[string]*quota.Override{}}, &others{ceiling: quota.Ceiling{Units: 1000, Local: 1000}}
+		p := completions()
+		p.OnStoreLoss, p.Limits[1].Scope = quota.FailOpen, quota.ScopeGlobal
+		c := onePolicy(p)
+		c.Global = peers
+		w := newWeather(t, c)
+		w.rig = newRig(t, limiter.Options{Store: w.store, Config: c, Overrides: overrides, Now: w.now})
+		ask := func(key string) (check, reserve quota.Outcome) {
+			check.Decision, check.Err = w.Check(t.Context(), quota.Request{Tenant: "acme", Cost: 9, IdempotencyKey: key})
+			return check, w.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Cost: 600, Reserve: true, IdempotencyKey: key + "-reserve"}})[0]
+		}
+		ask("before")
+		for _, row := range []struct {
+			why   string
+			then  func()
+			fault quota.Fault // 0: a decision
+		}{
+			{"override", func() {
+				overrides.set("acme", "", quota.OverrideLimit{Name: "requests", Units: 8}, quota.OverrideLimit{Name: "tokens", Units: 900})
+			}, quota.FaultCost},
+			{"reload", func() {
+				overrides.all = nil
+				p.Limits = slices.Clone(p.Limits)
+				p.MaxHold, p.Limits[0].Units = 50, 8
+				c.Policies = []quota.Policy{p}
+				ok(t, w.Configure(c))
+			}, quota.FaultCost},
+			{"closed", func() {
+				p.Limits = slices.Clone(p.Limits)
+				p.MaxHold, p.Limits[0].Units = 60, 10
+				c.Policies = []quota.Policy{p}
+				ok(t, w.Configure(c))
+				peers.set(quota.Ceiling{Closed: true})
+			}, 0},
+		} {
+			if row.then(); away {
+				w.fails(quota.ReasonRedisDown, false)
+			}
+			check, reserve := ask("before")
+			otherCheck, otherReserve := ask(row.why)
+			for _, o := range []quota.Outcome{check, reserve} {
+				if o.Err != nil || !o.Decision.Replayed || !o.Decision.Allowed {
+					t.Errorf("%s, away %t: a repeated request is answered %+v", row.why, away, o)
+				}
+			}
+			for _, o := range []quota.Outcome{otherCheck, otherReserve} {
+				if bad, refused := errors.AsType[*quota.Invalid](o.Err); refused && bad.Fault != row.fault || o.Decision.Allowed ||
+					!refused && (row.fault != 0 || o.Decision.Basis != quota.BasisClosed) {
+					t.Errorf("%s, away %t: another one is answered %+v", row.why, away, o)
+				}
+			}
+			w.heals()
+		}
+		if denied := w.count(t, "regiond.decisions", "decision=denied", "basis=closed"); denied != 2 {
+			t.Errorf("away %t: %d denials are counted, want 2", away, denied)
+		}
+		peers.set(quota.Ceiling{Units: 1000, Local: 1000})
+		if d := w.reserve(t, "acme", 0); d.Limits[0].Remaining != 0 || d.Limits[1].Held != 600 {
+			t.Errorf("away %t: %+v", away, d.Limits)
+		}
+	}
+}
+
+// TestReplayUnderAnotherMaxTTL: an id that a replay gives is good for as long as the first one, whatever policy the tenant has by then: a
+// settle by each is charged once.
+func TestReplayUnderAnotherMaxTTL(t *testing.T) {
+	now, o := atRest(), &overlay{all: map[string]*quota.Override{}}
+	long := completions()
+	long.Name, long.MaxTTL = "long", time.Hour
+	c := onePolicy(completions())
+	c.Policies = append(c.Policies, long)
+	r := newRig(t, limiter.Options{Config: c, Overrides: o, Now: func() time.Time { return now }})
+	reserve := func() quota.Decision {
+		return r.Reserve(t.Context(), []quota.Request{{Tenant: "acme", Reserve: true, Cost: 100, IdempotencyKey: "k"}})[0].Decision
+	}
+	first := reserve()
+	o.set("acme", "long")
+	again := reserve()
+	if again.Reservation.ID != first.Reservation.ID {
+		t.Errorf("the id of the replay is another one")
+	}
+	r.settle(t, first, 70)
+	now = now.Add(20 * time.Minute)
+	if f := fault(t, r.Settle(t.Context(), []quota.Claim{{Reservation: again.Reservation.ID, Actual: 70}})); f != quota.FaultOver {
+		t.Errorf("settled once more: fault %d", f)
 	}
 }

@@ -29,6 +29,7 @@ type holding struct {
 	shared    uint64       // ticket.shared of a reserve
 	clamped   bool
 	shortened bool  // by a bound
+	stored    bool  // the store holds what is replayed while it is away
 	nowUS     int64 // when the reserve was allowed, by the clock of the store that decided; or when a settle was kept
 	expiresUS int64 // when what is held ends, 0 where nothing is
 }
@@ -85,12 +86,12 @@ func (q *query) planHold() {
 		number--
 	}
 	q.call.Hold = store.Hold{
-		ID: number, TTLUS: q.lasts(q.request.TTL).Microseconds(), KeepUS: q.keepUS(),
+		ID: number, TTLUS: q.lasts(q.request.TTL).Microseconds(), KeepUS: q.plan.keepUS(),
 	}
 }
 
 // keepUS is store.Hold.KeepUS.
-func (q *query) keepUS() int64 { return (q.plan.policy.MaxTTL + keepReservation).Microseconds() }
+func (p *policyPlan) keepUS() int64 { return (p.policy.MaxTTL + keepReservation).Microseconds() }
 
 // lasts is how long a reservation is given that asks for so long; 0 leaves it to the policy.
 func (q *query) lasts(ttl time.Duration) time.Duration {
@@ -168,7 +169,7 @@ func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) 
 	switch {
 	case t.number == 0, !d.Replayed && (q.limits == nil || q.limits.keys.Holding == 0 || d.WouldDeny):
 		t.heldBy = heldForNothing
-	case d.Basis == quota.BasisLocal:
+	case d.Basis == quota.BasisLocal && !q.hold.stored:
 		t.heldBy = heldByMemory
 	case q.hold.expiresUS == 0:
 		t.heldBy = heldByNobody
@@ -178,7 +179,10 @@ func (l *Limiter) reservation(ctx context.Context, q *query, d *quota.Decision) 
 		q.hold.nowUS = l.localUS()
 		q.hold.expiresUS = q.hold.nowUS + lasts.Microseconds()
 	}
-	t.goneUS = q.hold.expiresUS + q.keepUS()
+	t.goneUS = q.hold.expiresUS + cmp.Or(p, q.plan).keepUS()
+	if t.heldBy != heldByStore { // it ends by our clock; in minutes, so that a replay has the same id
+		t.goneUS += time.Duration((l.timeUS() - l.localUS()) * 1000).Round(time.Minute).Microseconds()
+	}
 	left := min(max(0, time.Duration(q.hold.expiresUS-q.hold.nowUS)*time.Microsecond), lasts) // of a replay the store's clock may be set back
 	d.Reservation = &quota.Reservation{ID: l.seal.seal(t), Amount: r.Cost, ExpiresIn: left, Clamped: q.hold.clamped || q.hold.shortened}
 	if t.heldBy != heldForNothing && !d.Replayed {
@@ -232,7 +236,7 @@ func (q *query) planClaim(op store.Op, t *ticket) {
 		}
 	}
 	q.fillCall(op, keys, owner)
-	q.call.Hold = store.Hold{ID: t.number, KeepUS: q.keepUS(), GoneUS: t.goneUS}
+	q.call.Hold = store.Hold{ID: t.number, KeepUS: q.plan.keepUS(), GoneUS: t.goneUS}
 	if op == store.OpExtend {
 		q.call.Hold.TTLUS = q.lasts(q.hold.claim.TTL).Microseconds()
 	} else { // a log takes no more units than its limit has, which may have been cut since

@@ -160,7 +160,7 @@ func assemble(o *Options, topology *region.Topology, log *slog.Logger, level *sl
 	var seal *limiter.Seal
 	seal, d.shareSeal = newSeal(c, stateOf.Eval)
 	if d.limiter, err = limiter.New(limiter.Options{
-		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Seal: seal, Overrides: d.overrides,
+		Store: s, Config: d.limiterConfig(topology), Top: d.recorder, Seal: seal, Overrides: d.overrides, TimeUS: d.timeUS,
 		Logger: d.log.With("component", "limiter"), Meter: d.telemetry.Meter("limiter"),
 	}); err != nil {
 		return nil, err
