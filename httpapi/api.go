@@ -20,15 +20,9 @@ import (
 // that breaks a rule; any other error means that no decision exists, and is
 // answered with 503 (429 on forward-auth).
 type Limiter interface {
-	Check(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// CheckBatch decides one after the other and returns one outcome per
-	// request, in the same order.
-	CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome
-	// Peek is Check that charges nothing.
-	Peek(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// Report charges whatever is left.
-	Report(ctx context.Context, r quota.Request) (quota.Decision, error)
-	// Reserve decides as CheckBatch does, and holds the units of requests with Reserve that are allowed.
+	// Decide answers the questions one after the other, and returns one outcome for each, in the same order.
+	Decide(ctx context.Context, qs []quota.Question) []quota.Outcome
+	// Reserve decides as Decide does, and holds the units of requests with Reserve that are allowed.
 	Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome
 	// Settle charges what reservations have used, and frees the rest; decisions have a Settlement, but for those that are shed.
 	Settle(ctx context.Context, cs []quota.Claim) []quota.Outcome

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -13,33 +14,9 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// decider has the limiter decide about items.
-type decider func(c *call, ctx context.Context, items []input.Item) []quota.Outcome
-
-func ofRequests(decide func(Limiter, context.Context, []quota.Request) []quota.Outcome) decider {
-	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
-		all := make([]quota.Request, len(items))
-		for i := range items {
-			all[i] = items[i].Request
-		}
-		return decide(c.Limiter, ctx, all)
-	}
-}
-
-func ofClaims(decide func(Limiter, context.Context, []quota.Claim) []quota.Outcome) decider {
-	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
-		all := make([]quota.Claim, len(items))
-		for i := range items {
-			all[i] = items[i].Claim
-			all[i].May = c.caller.MayName
-		}
-		return decide(c.Limiter, ctx, all)
-	}
-}
-
-// batch serves POST /v1/check:batch, and so on: a body whose member has elements that are decided together, as far as they could be
+// many serves POST /v1/check:batch, and so on: a body whose member has elements that are decided together, as far as they could be
 // decoded. Each result has the place of its element. Rate limit fields are left out: they describe one decision.
-func batch(member string, read func([]byte, string) input.Item, decide decider) func(*call) {
+func (op operation) many(member string) func(*call) {
 	return func(c *call) {
 		body, ok := c.readBody()
 		if !ok {
@@ -49,7 +26,7 @@ func batch(member string, read func([]byte, string) input.Item, decide decider) 
 		defer cancel()
 		var items []input.Item
 		var errs []quota.FieldError
-		if !c.inTurn(ctx, func() { items, errs = input.Batch(body, member, read) }) {
+		if !c.inTurn(ctx, func() { items, errs = input.Batch(body, member, op.read) }) {
 			c.shed()
 			return
 		}
@@ -70,11 +47,11 @@ func batch(member string, read func([]byte, string) input.Item, decide decider) 
 		}
 		var outcomes []quota.Outcome
 		if len(decoded) > 0 {
-			outcomes = decide(c, ctx, decoded)
+			outcomes = op.decide(c, ctx, decoded)
 		}
 		c.traceBatch(len(items), outcomes)
 		// What was charged is answered, however late.
-		c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(items, "/"+member+"/", outcomes)) })
+		c.inTurn(context.Background(), func() { c.write(http.StatusOK, typeJSON, c.results(&op, items, "/"+member+"/", outcomes)) })
 	}
 }
 
@@ -97,7 +74,7 @@ func (h *Handler) inTurn(ctx context.Context, work func()) bool {
 }
 
 // results renders the answer of a batch, with pointers below base; outcomes are those of the items without errors.
-func (c *call) results(items []input.Item, base string, outcomes []quota.Outcome) []byte {
+func (c *call) results(op *operation, items []input.Item, base string, outcomes []quota.Outcome) []byte {
 	var out bytes.Buffer
 	out.Grow(len(items) << 9) // most take a little less
 	out.WriteString(`{"results":[`)
@@ -110,7 +87,10 @@ func (c *call) results(items []input.Item, base string, outcomes []quota.Outcome
 		before := out.Len()
 		p := c.result(&items[i], base+strconv.Itoa(i), o)
 		if p == nil {
-			answer.Write(&out, c.outcome(&o.Decision, items[i].Request.Dimensions))
+			o.Decision.ID = c.decisionID()
+			b := op.body(c, &o.Decision, items[i].Request.Dimensions)
+			b.Status = cmp.Or(b.Status, http.StatusOK)
+			answer.Write(&out, b)
 		} else if room > 0 {
 			answer.Write(&out, p.Body())
 			room -= out.Len() - before
@@ -147,18 +127,4 @@ func (c *call) result(it *input.Item, base string, o *quota.Outcome) *answer.Pro
 		return nil
 	}
 	return &p
-}
-
-// outcome is a decision of a batch.
-func (c *call) outcome(d *quota.Decision, dims quota.Dimensions) (b *answer.Body) {
-	d.ID = c.decisionID()
-	if d.Settlement != nil {
-		b = answer.Settled(d)
-	} else if c.logDecision(d, dims); d.Allowed {
-		b = answer.Decision(d)
-	} else {
-		return denial(d, 0)
-	}
-	b.Status = http.StatusOK
-	return b
 }

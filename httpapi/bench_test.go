@@ -17,7 +17,9 @@ type still struct {
 	d quota.Decision
 }
 
-func (s *still) Check(context.Context, quota.Request) (quota.Decision, error) { return s.d, nil }
+func (s *still) Decide(context.Context, []quota.Question) []quota.Outcome {
+	return []quota.Outcome{{Decision: s.d}}
+}
 
 // discard is a ResponseWriter that costs nothing.
 type discard struct{ header http.Header }

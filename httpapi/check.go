@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/regiond/regiond/httpapi/access"
@@ -12,97 +11,72 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// check serves POST /v1/check.
-func (c *call) check() {
-	req, ok := c.request(input.Check)
+// operation is what calls do with an item: one of /v1/check and the like, up to a hundred of /v1/check:batch.
+type operation struct {
+	read   func(body []byte, base string) input.Item
+	decide func(c *call, ctx context.Context, items []input.Item) []quota.Outcome
+	claims bool // about a reservation
+	// charges is that of what has happened already, which cannot be refused: the answer is 200 even when a limit is now exceeded, and
+	// 503 when nothing was charged, so that the caller must send it again.
+	charges bool
+}
+
+func (op *operation) reports() bool { return op.charges && !op.claims }
+
+// one serves the call of one item.
+func (op operation) one(c *call) {
+	it, ok := c.item(&op)
 	if !ok {
 		return
 	}
-	if d, ok := c.decide(Limiter.Check, req, ""); ok {
-		c.verdict(&d, req.Dimensions)
+	if o := &op.decide(c, c.timed(), []input.Item{it})[0]; c.decided(o, op.reports()) {
+		c.answer(&o.Decision, op.body(c, &o.Decision, it.Request.Dimensions))
 	}
 }
 
-// verdict answers with a decision that allows or denies.
-func (c *call) verdict(d *quota.Decision, dims quota.Dimensions) {
+// body is the answer about a decision, alone or in a batch; one with a status refuses.
+func (op *operation) body(c *call, d *quota.Decision, dims quota.Dimensions) *answer.Body {
+	switch {
+	case d.Settlement != nil:
+		return answer.Settled(d)
+	case op.reports() && !d.TurnedAway():
+		return answer.Report(d)
+	}
 	c.logDecision(d, dims)
-	switch {
-	case d.Allowed:
-		c.answer(d, http.StatusOK)
-	case d.TurnedAway():
-		c.answer(d, http.StatusServiceUnavailable)
-	default:
-		c.answer(d, http.StatusTooManyRequests)
+	if d.Allowed && !op.charges {
+		return answer.Decision(d)
+	}
+	return c.denial(d)
+}
+
+// asking has the limiter answer items as questions.
+func asking(ask quota.Ask) func(*call, context.Context, []input.Item) []quota.Outcome {
+	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+		qs := make([]quota.Question, len(items))
+		for i := range items {
+			qs[i] = quota.Question{Request: items[i].Request, Ask: ask}
+		}
+		return c.Limiter.Decide(ctx, qs)
 	}
 }
 
-// report serves POST /v1/report: what has happened cannot be refused, so the
-// answer is 200 even when the limit is now exceeded. It is 503 when nothing was
-// charged, and the caller must send it again.
-func (c *call) report() {
-	req, ok := c.request(input.Check)
-	if !ok {
-		return
+func reserving(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+	rs := make([]quota.Request, len(items))
+	for i := range items {
+		rs[i] = items[i].Request
 	}
-	d, ok := c.decide(Limiter.Report, req, "reported")
-	switch {
-	case !ok:
-	case d.TurnedAway():
-		c.logDecision(&d, req.Dimensions)
-		c.answer(&d, http.StatusServiceUnavailable)
-	default:
-		c.describe(&d, false)
-		c.json(answer.Report(&d))
-	}
+	return c.Limiter.Reserve(ctx, rs)
 }
 
-// reserve serves POST /v1/reserve: the answer of a check, with a reservation where one was made.
-func (c *call) reserve() {
-	req, ok := c.request(input.Reserve)
-	if !ok {
-		return
+func claiming(claim func(Limiter, context.Context, []quota.Claim) []quota.Outcome) func(*call, context.Context, []input.Item) []quota.Outcome {
+	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+		cs := make([]quota.Claim, len(items))
+		for i := range items {
+			cs[i] = items[i].Claim
+			cs[i].May = c.caller.MayName
+		}
+		return claim(c.Limiter, ctx, cs)
 	}
-	o := c.Limiter.Reserve(c.timed(), []quota.Request{req})
-	if d, ok := c.decided(o[0].Decision, o[0].Err, ""); ok {
-		c.verdict(&d, req.Dimensions)
-	}
-}
-
-// settle serves POST /v1/settle: what was used is charged, so the answer is 200 even when a limit is now exceeded.
-func (c *call) settle() {
-	d, ok := c.claim(input.Settle, ofClaims(Limiter.Settle), "settled")
-	switch {
-	case !ok:
-	case d.Settlement == nil: // nothing was charged
-		c.answer(&d, http.StatusServiceUnavailable)
-	default:
-		c.describe(&d, false)
-		c.json(answer.Settled(&d))
-	}
-}
-
-// extend serves POST /v1/extend.
-func (c *call) extend() {
-	if d, ok := c.claim(input.Extend, ofClaims(Limiter.Extend), ""); ok {
-		c.verdict(&d, nil)
-	}
-}
-
-// claim reads a claim and has the limiter carry it out; without a decision it answers and returns false.
-func (c *call) claim(read func([]byte, string) input.Item, decide decider, label string) (d quota.Decision, ok bool) {
-	body, ok := c.readBody()
-	if !ok {
-		return d, false
-	}
-	it := read(body, "")
-	if c.query != "" {
-		it.Errs = append(it.Errs, quota.FieldError{Detail: "this call has no parameters"})
-	}
-	if c.broken(it.Errs) {
-		return d, false
-	}
-	o := decide(c, c.timed(), []input.Item{it})
-	return c.decided(o[0].Decision, o[0].Err, label)
 }
 
 // usage serves GET /v1/usage/{tenant}: the answer of a check as information,
@@ -163,36 +137,29 @@ func (c *call) peek(explain bool) {
 		return
 	}
 	req.Explain, req.Usage = req.Explain || explain, !explain
-	d, ok := c.decide(Limiter.Peek, req, "")
+	o := &c.Limiter.Decide(c.timed(), []quota.Question{{Request: req, Ask: quota.AskPeek}})[0]
+	d := &o.Decision
 	if c.caller.Scopes&access.Explain == 0 { // which other regions are to be seen by
 		clear(d.Usage)
 	}
 	switch {
-	case !ok:
+	case !c.decided(o, false):
 	case d.Basis == quota.BasisShed:
-		c.answer(&d, http.StatusServiceUnavailable)
+		c.answer(d, c.denial(d))
 	default:
-		c.answer(&d, http.StatusOK)
+		c.answer(d, answer.Decision(d))
 	}
 }
 
-// decide calls a method of the limiter within the deadline; without a decision
-// it answers and returns false. label is the span's for the decision, "" for
-// allowed or denied.
-func (c *call) decide(method func(Limiter, context.Context, quota.Request) (quota.Decision, error), req quota.Request, label string) (quota.Decision, bool) {
-	d, err := method(c.Limiter, c.timed(), req)
-	return c.decided(d, err, label)
-}
-
-// decided is decide for what the limiter has returned.
-func (c *call) decided(d quota.Decision, err error, label string) (quota.Decision, bool) {
-	if err != nil {
-		c.failed(err, "undecided", noDecision)
-		return d, false
+// decided reports whether the limiter has decided; without a decision it answers.
+func (c *call) decided(o *quota.Outcome, report bool) bool {
+	if o.Err != nil {
+		c.failed(o.Err, "undecided", noDecision)
+		return false
 	}
-	d.ID = c.decisionID()
-	c.traceDecision(&d, label)
-	return d, true
+	o.Decision.ID = c.decisionID()
+	c.traceDecision(&o.Decision, report)
+	return true
 }
 
 // timed returns the context of a decision, which has to be made within the deadline of the call.
@@ -206,30 +173,40 @@ func (c *call) timed() context.Context {
 // sent itself.
 func (c *call) failed(err error, what, detail string) {
 	var bad *quota.Invalid
-	if errors.As(err, &bad) {
-		c.nameLimit(bad.Limit)
-		c.refuse(answer.Broken(bad.Fault, bad.Fields...))
+	if !errors.As(err, &bad) {
+		c.logRefusal(what, err.Error())
+		c.unavailable(detail)
 		return
 	}
-	c.logRefusal(what, err.Error())
-	c.unavailable(detail)
+	p := answer.Broken(bad.Fault, bad.Fields...)
+	if c.forwardAuth() {
+		c.logRefusal("invalid", bad.Error())
+		if p.Kind != answer.Cost {
+			p.Kind = answer.Identity
+		}
+	}
+	c.nameLimit(bad.Limit)
+	c.refuse(p)
 }
 
-// answer writes a decision under a status: alone, or as part of the problem
-// document of a denial.
-func (c *call) answer(d *quota.Decision, status int) {
-	c.describe(d, status != http.StatusOK)
-	if status == http.StatusOK {
-		c.json(answer.Decision(d))
+// answer writes an answer about a decision.
+func (c *call) answer(d *quota.Decision, b *answer.Body) {
+	c.decision = d
+	c.describe(d, b.Status != 0)
+	if b.Status == 0 {
+		c.json(b)
 		return
 	}
-	c.write(status, typeProblem, answer.JSON(denial(d, status)))
+	c.write(b.Status, typeProblem, answer.JSON(b))
 }
 
-// denial is the answer of a denial, under a status or, if that is 0, its own.
-func denial(d *quota.Decision, status int) *answer.Body {
+// denial is the answer of a denial: of a gateway's client the problem and which limits refused.
+func (c *call) denial(d *quota.Decision) *answer.Body {
 	p := answer.Denial(d)
-	p.Status = status
+	if c.forwardAuth() {
+		c.forGateway(&p)
+		return answer.Refusal(d).With(&p)
+	}
 	return answer.Decision(d).With(&p)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/httpapi/input"
 	"github.com/regiond/regiond/httpapi/paths"
+	"github.com/regiond/regiond/quota"
 )
 
 // endpoint is one line of the table of calls. A pattern is a literal path, or
@@ -43,16 +44,21 @@ func (g guard) admin() bool { return g == guardAdmin || g == guardCostly }
 func (g guard) forwardAuth() bool { return g == guardForward || g == guardForwardNginx }
 
 func dataEndpoints() []endpoint {
+	check := operation{read: input.Check, decide: asking(quota.AskCheck)}
+	report := operation{read: input.Check, decide: asking(quota.AskReport), charges: true}
+	reserve := operation{read: input.Reserve, decide: reserving}
+	settle := operation{read: input.Settle, decide: claiming(Limiter.Settle), claims: true, charges: true}
+	extend := operation{read: input.Extend, decide: claiming(Limiter.Extend), claims: true}
 	return []endpoint{
-		{"POST", "/v1/check", guardData, access.Check, (*call).check},
-		{"POST", "/v1/check:batch", guardData, access.Check, batch("checks", input.Check, ofRequests(Limiter.CheckBatch))},
-		{"POST", "/v1/report", guardData, access.Report, (*call).report},
-		{"POST", "/v1/reserve", guardData, access.Check, (*call).reserve},
-		{"POST", "/v1/reserve:batch", guardData, access.Check, batch("reservations", input.Reserve, ofRequests(Limiter.Reserve))},
-		{"POST", "/v1/settle", guardData, access.Report, (*call).settle},
-		{"POST", "/v1/settle:batch", guardData, access.Report, batch("settlements", input.Settle, ofClaims(Limiter.Settle))},
-		{"POST", "/v1/extend", guardData, access.Check, (*call).extend},
-		{"POST", "/v1/extend:batch", guardData, access.Check, batch("extensions", input.Extend, ofClaims(Limiter.Extend))},
+		{"POST", "/v1/check", guardData, access.Check, check.one},
+		{"POST", "/v1/check:batch", guardData, access.Check, check.many("checks")},
+		{"POST", "/v1/report", guardData, access.Report, report.one},
+		{"POST", "/v1/reserve", guardData, access.Check, reserve.one},
+		{"POST", "/v1/reserve:batch", guardData, access.Check, reserve.many("reservations")},
+		{"POST", "/v1/settle", guardData, access.Report, settle.one},
+		{"POST", "/v1/settle:batch", guardData, access.Report, settle.many("settlements")},
+		{"POST", "/v1/extend", guardData, access.Check, extend.one},
+		{"POST", "/v1/extend:batch", guardData, access.Check, extend.many("extensions")},
 		{"GET", "/v1/usage/{tenant}", guardData, access.Usage, (*call).usage},
 		{"GET", "/v1/usage", guardData, access.Usage | access.UsageOfAll, (*call).listUsage},
 		{"GET", "/v1/explain/{tenant}", guardData, access.Explain, (*call).explain},

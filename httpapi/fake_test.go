@@ -81,22 +81,11 @@ func (f *fake) call(ctx context.Context, verb string, r quota.Request) (quota.De
 	return f.decide(ctx, r)
 }
 
-func (f *fake) Check(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.call(ctx, "check", r)
-}
-
-func (f *fake) Peek(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.call(ctx, "peek", r)
-}
-
-func (f *fake) Report(ctx context.Context, r quota.Request) (quota.Decision, error) {
-	return f.call(ctx, "report", r)
-}
-
-func (f *fake) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
-	out := make([]quota.Outcome, len(rs))
-	for i := range rs {
-		out[i].Decision, out[i].Err = f.call(ctx, "batch", rs[i])
+func (f *fake) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
+	out := make([]quota.Outcome, len(qs))
+	for i, q := range qs {
+		verb := map[quota.Ask]string{quota.AskCheck: "check", quota.AskPeek: "peek", quota.AskReport: "report"}[q.Ask]
+		out[i].Decision, out[i].Err = f.call(ctx, verb, q.Request)
 	}
 	return out
 }

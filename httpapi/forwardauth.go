@@ -100,46 +100,18 @@ func (c *call) authz(method, path string, unclear error) {
 	}
 	_, _ = req.Dimensions.Sort() // the names differ
 	req.Cost = cmp.Or(c.said.Cost, req.Cost)
-	d, err := c.Limiter.Check(c.timed(), req)
-	if err != nil {
-		c.authzUndecided(err)
+	o := &c.Limiter.Decide(c.timed(), []quota.Question{{Request: req}})[0]
+	if !c.decided(o, false) {
 		return
 	}
-	d.ID = c.decisionID()
-	c.traceDecision(&d, "")
-	c.logDecision(&d, req.Dimensions)
-	c.authzAnswer(&d)
-}
-
-func (c *call) authzAnswer(d *quota.Decision) {
+	d := &o.Decision
+	if c.logDecision(d, req.Dimensions); !d.Allowed {
+		c.answer(d, c.denial(d))
+		return
+	}
 	c.decision = d
-	c.describe(d, !d.Allowed)
-	if d.Allowed {
-		c.authzAllow()
-		return
-	}
-	p := answer.Denial(d)
-	c.forGateway(&p)
-	c.write(p.Status, typeProblem, answer.JSON(answer.Refusal(d).With(&p)))
-}
-
-// authzUndecided never lets an error look like an outage of the limiter, on
-// which gateways let everything through, or nothing.
-func (c *call) authzUndecided(err error) {
-	var bad *quota.Invalid
-	if !errors.As(err, &bad) {
-		c.logRefusal("undecided", err.Error())
-		c.unavailable(noDecision)
-		return
-	}
-	p := answer.Broken(bad.Fault, bad.Fields...)
-	c.logRefusal("invalid", bad.Error())
-	if bad.Fault == quota.FaultCost {
-		c.nameLimit(bad.Limit)
-	} else {
-		p.Kind = answer.Identity
-	}
-	c.refuse(p)
+	c.describe(d, false)
+	c.authzAllow()
 }
 
 func (c *call) unattributed(err error) {

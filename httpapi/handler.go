@@ -323,14 +323,9 @@ func (c *call) shed() {
 		c.unavailable(noDecision)
 		return
 	}
-	d := c.Limiter.Shed(c.ctx)
-	d.ID = c.decisionID()
-	c.traceDecision(&d, "")
-	if c.forwardAuth() {
-		c.authzAnswer(&d)
-		return
-	}
-	c.answer(&d, http.StatusServiceUnavailable)
+	o := quota.Outcome{Decision: c.Limiter.Shed(c.ctx)}
+	c.decided(&o, false)
+	c.answer(&o.Decision, c.denial(&o.Decision))
 }
 
 // unavailable answers a request that cannot be decided.

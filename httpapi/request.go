@@ -12,28 +12,33 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// request reads the request of a check, a report or a reserve; when it cannot, it answers
-// and returns false. The limiter validates what could be decoded.
-func (c *call) request(read func([]byte, string) input.Item) (quota.Request, bool) {
+// item reads what an operation is about; when it cannot, it answers and returns false. The limiter validates what could be decoded,
+// and finds whose a claim is.
+func (c *call) item(op *operation) (it input.Item, ok bool) {
 	body, ok := c.readBody()
 	if !ok {
-		return quota.Request{}, false
+		return it, false
 	}
-	it := read(body, "")
-	req, errs := it.Request, it.Errs
+	it = op.read(body, "")
+	if op.claims {
+		if c.query != "" {
+			it.Errs = append(it.Errs, quota.FieldError{Detail: "this call has no parameters"})
+		}
+		return it, !c.broken(it.Errs)
+	}
 	query, others := input.Query(c.query, false)
 	key, err := input.IdempotencyKey(c.Header.Values(idempotencyHeader))
 	if err != nil {
 		others = append(others, quota.FieldError{Detail: err.Error()})
 	}
-	if len(errs) == 0 && len(others) > 0 {
-		errs = req.Validate()
+	if len(it.Errs) == 0 && len(others) > 0 {
+		it.Errs = it.Request.Validate()
 	}
-	if c.broken(append(errs, others...)) {
-		return quota.Request{}, false
+	if c.broken(append(it.Errs, others...)) {
+		return it, false
 	}
-	req.Explain, req.IdempotencyKey = query.Explain, key
-	return req, c.mayName(req.Tenant) && c.mayExplain(req.Explain)
+	it.Request.Explain, it.Request.IdempotencyKey = query.Explain, key
+	return it, c.mayName(it.Request.Tenant) && c.mayExplain(query.Explain)
 }
 
 // pathTenant is the tenant that the path of a call names, whose query is empty or as given; if it may not be named, or anything is

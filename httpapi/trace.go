@@ -116,14 +116,18 @@ func (c *call) endSpan(panicked bool) {
 	c.span.End()
 }
 
-// traceDecision adds a decision to the span, with the labels of its metrics.
-// label replaces that of a decision that was not shed, unless it is "".
-func (c *call) traceDecision(d *quota.Decision, label string) {
+// traceDecision adds a decision to the span, with the labels of its metrics; report is whether it is of one.
+func (c *call) traceDecision(d *quota.Decision, report bool) {
 	if c.span == nil {
 		return
 	}
-	if label == "" || d.Basis == quota.BasisShed {
-		label = d.Label()
+	label := d.Label()
+	switch {
+	case d.Basis == quota.BasisShed:
+	case report:
+		label = "reported"
+	case d.Settlement != nil:
+		label = "settled"
 	}
 	attrs := []attribute.KeyValue{
 		attribute.String("regiond.policy", d.Policy), attribute.String("regiond.decision", label),

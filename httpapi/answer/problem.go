@@ -122,7 +122,7 @@ func Broken(fault quota.Fault, errs ...quota.FieldError) Problem {
 func Denial(d *quota.Decision) Problem {
 	head := d.Headline()
 	switch {
-	case d.TurnedAway() && d.Basis == quota.BasisShed:
+	case d.Basis == quota.BasisShed:
 		return Problem{Kind: Reduced, Detail: "More requests arrived than could be decided in time, and this one was turned away. " +
 			"Nothing was charged; send it again after a second or more."}
 	case d.TurnedAway():
