@@ -563,7 +563,7 @@ func (u *call) hasRoom() bool {
 
 // remember keeps an admission of the call, if there is room.
 func (u *call) remember(a *store.Admission) {
-	a.Record, a.Print, a.Policy, a.US = u.Record, u.Print, u.Policy, u.now
+	a.Record, a.Key, a.Print, a.Policy, a.US = u.Record, u.Keys[0], u.Print, u.Policy, u.now
 	a.Ceilings, a.Limits = slices.Clone(a.Ceilings), slices.Clone(a.Limits)
 	e := u.record.Hold(u.Record, u.now)
 	if e == nil {

@@ -169,11 +169,19 @@ func byTenant(calls []store.Call) []*scriptCall {
 			index[tag], parts = t, append(parts, t)
 		}
 		t.add(i, &calls[i])
-		if c := &t.calls[len(t.calls)-1]; c.Record != "" && hashTag(c.Record) != tag {
-			c.Record = store.RecordKey("", c.Record) // the tenant's own slot is another
+		if c := &t.calls[len(t.calls)-1]; c.Record != "" {
+			c.Record = recordBeside(c.Keys[0], c.Record)
 		}
 	}
 	return parts
+}
+
+// recordBeside is where the record of a call with a key is: the tenant's own slot may be another.
+func recordBeside(key, record string) string {
+	if hashTag(record) != hashTag(key) {
+		return store.RecordKey("", record)
+	}
+	return record
 }
 
 // hashTag is the part of a key that decides its slot; our keys all have one.

@@ -195,8 +195,9 @@ func clusterRemembers(t *testing.T, c *redisserver.Cluster, o Options) {
 	plan := store.NewKeyPlan([]*quota.Limit{{Name: "hour", Units: 100, Window: time.Hour}})
 	var all []*store.Admission
 	for i := range 20 { // of all primaries
+		record := store.RecordKey(fmt.Sprint("remember", i), "k")
 		all = append(all, &store.Admission{
-			Record: store.RecordKey(fmt.Sprint("remember", i), "k"), Print: "p", Plan: plan, Ceilings: plan.Capacities, Limits: make([]store.LimitVerdict, 1),
+			Record: record, Key: record, Print: "p", Plan: plan, Ceilings: plan.Capacities, Limits: make([]store.LimitVerdict, 1),
 		})
 	}
 	slot := c.Slot(all[0].Record)
@@ -482,6 +483,15 @@ func clusterSharedRecord(t *testing.T, o Options) {
 		}
 		if c.Record != store.RecordKey(row.tenant, "k") {
 			t.Errorf("the caller's record is %s now", c.Record)
+		}
+	}
+	for _, partition := range []string{"", "initech"} { // what memory has admitted is written where the next call looks
+		c := limitertest.CallOf(plan, partition, 1)
+		c.Record, c.Print = store.RecordKey("initech", "k"), "p"
+		a := &store.Admission{Record: c.Record, Key: c.Keys[0], Print: "p", Plan: plan, Ceilings: plan.Capacities, Limits: make([]store.LimitVerdict, 1)}
+		s.Remember(t.Context(), []*store.Admission{a}, func(*store.Admission) int64 { return 0 }, func(int, bool) {})
+		if v, err := limitertest.DecideOne(s, c); err != nil || v.Outcome != store.Replayed {
+			t.Errorf("initech in partition %q, of what memory has admitted: %c, %v", partition, v.Outcome, err)
 		}
 	}
 }

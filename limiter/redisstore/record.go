@@ -21,9 +21,13 @@ const recordTTL = 2 * time.Minute
 // Remember implements store.Rememberer: it writes records as lua/general.lua does, and drops one that is too
 // old to be replayed. A server that is away keeps back its own alone, as does a slot on its way.
 func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*store.Admission) int64, known func(i int, kept bool)) {
-	by := map[*node][]int{}
+	by, records := map[*node][]int{}, make([]string, len(all))
+	_, one := s.nodeSet.(single)
 	for i, a := range all {
-		if n, err := s.nodeSet.of(ctx, a.Record); err == nil && !n.breaker.open() {
+		if records[i] = a.Record; !one {
+			records[i] = recordBeside(a.Key, a.Record)
+		}
+		if n, err := s.nodeSet.of(ctx, records[i]); err == nil && !n.breaker.open() {
 			by[n] = append(by[n], i)
 		}
 	}
@@ -37,7 +41,7 @@ func (s *Store) Remember(ctx context.Context, all []*store.Admission, ago func(*
 		for at, i := range places {
 			age := ago(all[i])
 			if left := recordTTL - time.Duration(age)*time.Microsecond; left > recordTTL/2 {
-				replies[at] = pipe.SetNX(ctx, all[i].Record, recordText(all[i], now.UnixMicro()-age), left)
+				replies[at] = pipe.SetNX(ctx, records[i], recordText(all[i], now.UnixMicro()-age), left)
 			}
 		}
 		_, _ = pipe.Exec(ctx) // each reply has its own error
@@ -69,7 +73,7 @@ func recordText(a *store.Admission, us int64) string {
 		}
 	}
 	if h := a.Hold; h.ID != 0 {
-		b = fmt.Appendf(b, " %d %d", h.ID, h.ExpiresUS)
+		b = fmt.Appendf(b, " %d %d", h.ID, us+h.ExpiresUS-a.US)
 	}
 	return string(appendTerms(b, a.Policy, a.Plan, a.Ceilings, true))
 }

@@ -179,6 +179,7 @@ func TestRememberedNumbers(t *testing.T) {
 	was := &store.Admission{
 		Record: store.RecordKey("acme", "k"), Print: "p", Plan: plan, Ceilings: []int64{5, 40, 60, 9},
 		Limits: []store.LimitVerdict{{Remaining: 4, ResetUS: 1}, {Remaining: 39, ResetUS: 2}, {Remaining: 59, ResetUS: 3}, {Remaining: 8, ResetUS: 4}},
+		US:     5_000_000, Hold: store.HoldVerdict{ID: 3, ExpiresUS: 35_000_000}, // by a clock of its own
 	}
 	known := 0
 	s.Remember(t.Context(), []*store.Admission{was}, func(*store.Admission) int64 { return 7_000_000 }, func(_ int, kept bool) {
@@ -193,6 +194,9 @@ func TestRememberedNumbers(t *testing.T) {
 		t.Fatalf("%d are known: %+v, %v", known, v, err)
 	}
 	a := v.Earlier
+	if left := v.Hold.ExpiresUS - a.US; v.Hold.ID != 3 || left != 30_000_000 {
+		t.Errorf("hold %d ends %d µs after the admission", v.Hold.ID, left)
+	}
 	if !slices.Equal(a.Plan.Order, plan.Order) || !slices.Equal(a.Ceilings, was.Ceilings) || a.Plan.Limits[0] != call.Plan.Limits[0] {
 		t.Errorf("got %+v of %+v", a, a.Plan)
 	}

@@ -205,7 +205,8 @@ type LimitVerdict struct {
 // Admission is an admission with an Idempotency-Key, as it was answered.
 type Admission struct {
 	Record, Print, Policy string
-	US                    int64 // when, by the clock of the store that keeps it
+	Key                   string // one of the call's
+	US                    int64  // when, by the clock of the store that keeps it
 	Plan                  *KeyPlan
 	Ceilings              []int64
 	Limits                []LimitVerdict
