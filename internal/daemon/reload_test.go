@@ -275,47 +275,33 @@ func startAnew(before, after *region.Topology) string {
 	return strings.Join(names, "; ")
 }
 
+// fileOf is the compiled file of a domain.
+type fileOf struct{ policy quota.Policy }
+
+func (f fileOf) Policy() *quota.Policy { return &f.policy }
+
+// TestStartAnew: what no tenant can have used yet is not named, and limits of a domain are if they are counted otherwise.
+// TestStartAnewIsWhatStartsAnew has all else.
 func TestStartAnew(t *testing.T) {
 	log := func(name string) quota.Limit { return quota.Limit{Name: name, Units: 5, Window: time.Minute} }
-	with := func(l quota.Limit, a quota.Algorithm) quota.Limit { l.Algorithm = a; return l }
-	global := func(l quota.Limit) quota.Limit { l.Scope = quota.ScopeGlobal; return l }
-	calendar := func(zone string, anchor quota.Anchor) quota.Limit {
-		c := quota.Calendar{Unit: quota.CalendarMonth, Zone: time.FixedZone(zone, 0), Anchor: anchor}
-		return quota.Limit{Name: "c", Units: 5, Algorithm: quota.CalendarPeriods, Calendar: &c}
+	domain := func(limits ...quota.Limit) *region.Topology {
+		file := fileOf{quota.Policy{Name: "d", Limits: limits}}
+		return &region.Topology{RLS: region.RLS{Domains: []region.Domain{{Name: "d", Rules: file}}}}
 	}
-	by := func(l quota.Limit, dims ...string) quota.Limit { l.By = dims; return l }
-	larger := log("a")
-	larger.Units, larger.Window = 7, time.Hour
-	topology := func(regions int, limits ...quota.Limit) *region.Topology {
-		return &region.Topology{Regions: make([]region.Region, regions), Policies: []quota.Policy{{Name: "p", Limits: limits}}}
-	}
+	window := log("a")
+	window.Algorithm = quota.SlidingWindow
 	for _, row := range []struct {
 		why           string
-		regions       int
-		before, after quota.Limit
+		before, after *region.Topology
 		want          string
 	}{
-		{"units and per", 1, log("a"), larger, ""},
-		{"a log renamed", 1, log("a"), log("b"), ""},
-		{"a global log renamed, of one region", 1, global(log("a")), global(log("b")), ""},
-		{"a global log renamed: others count by its name", 2, global(log("a")), global(log("b")), "p.b"},
-		{"a window renamed", 1, with(log("a"), quota.SlidingWindow), with(log("b"), quota.SlidingWindow), "p.b"},
-		{"a level renamed", 1, with(log("a"), quota.GCRA), with(log("b"), quota.GCRA), "p.b"},
-		{"renamed, with another algorithm", 1, log("a"), with(log("b"), quota.GCRA), "p.b"},
-		{"another algorithm", 1, log("a"), with(log("a"), quota.SlidingWindow), "p.a"},
-		{"back to a log", 1, with(log("a"), quota.GCRA), log("a"), "p.a"},
-		{"the same calendar", 1, calendar("UTC", 1), calendar("UTC", 1), ""},
-		{"another zone", 1, calendar("UTC", 1), calendar("Europe/Berlin", 1), "p.c"},
-		{"another anchor", 1, calendar("UTC", 1), calendar("UTC", 15), "p.c"},
-		{"other dimensions", 1, by(log("a"), "user"), by(log("a"), "user", "ip"), "p.a"},
+		{"above the units of a log", domain(log("a"), log("b")), domain(window, log("b")), "d.a"},
+		{"another descriptor", domain(log("a")), domain(log("b")), ""},
+		{"one more domain", &region.Topology{}, domain(log("a")), ""},
 	} {
-		if got := startAnew(topology(row.regions, row.before), topology(row.regions, row.after)); got != row.want {
+		if got := startAnew(row.before, row.after); got != row.want {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
-	}
-	window := with(log("a"), quota.SlidingWindow)
-	if got := startAnew(topology(1, window), topology(1, window, with(log("b"), quota.GCRA))); len(got) > 0 {
-		t.Errorf("one more limit: %q", got)
 	}
 	policies := func(names ...string) *region.Topology {
 		top := &region.Topology{}

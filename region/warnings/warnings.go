@@ -47,24 +47,16 @@ func Of(top *region.Topology) []quota.FieldError {
 	if d := t.Tenants.Default; d != nil {
 		used[d.Policy] = true
 	}
-	from := func(policies map[string]string) { // of a policy_from, nil for one that takes all
-		for i := range t.Policies {
-			used[t.Policies[i].Name] = used[t.Policies[i].Name] || policies == nil
-		}
+	for _, policies := range policyValues(top) {
 		for _, name := range policies {
 			used[name] = true
 		}
 	}
 	if t.ForwardAuth != nil {
 		t.forwardAuth()
-		if t.ForwardAuth.PolicyFrom != nil {
-			from(t.ForwardAuth.PolicyFrom.Policies)
-		}
 	}
 	for i := range t.RLS.Domains {
-		d := &t.RLS.Domains[i]
-		if d.PolicyFrom != nil {
-			from(d.PolicyFrom.Policies)
+		if d := &t.RLS.Domains[i]; d.PolicyFrom != nil {
 			t.descriptorPolicy(d)
 		}
 	}
