@@ -63,16 +63,21 @@ func TestValidateWas(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	moved := filepath.Join(dir, "moved.yaml")
 	text, err := os.ReadFile(now)
-	if err == nil {
-		err = os.WriteFile(moved, bytes.Replace(text, []byte("name: a"), []byte("name: b"), 1), 0o600)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := invoke(t, "validate", "--was", now, moved); got.code != 2 || !strings.Contains(got.stderr, "set revision: 1 in the file of every region") {
-		t.Errorf("other regions under the same revision: %+v", got)
+	for regions, want := range map[string]string{
+		"regions: [{name: b, ": "set revision: 1 in the file of every region",
+		"revision: 1\nregions: [{name: b, http: 127.0.0.1:2}, {name: a, ": "a second region needs a restart",
+	} {
+		other := filepath.Join(dir, "other.yaml")
+		if err := os.WriteFile(other, bytes.Replace(text, []byte("regions: [{name: a, "), []byte(regions), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := invoke(t, "validate", "--was", now, other); got.code != 2 || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: %+v", regions, got)
+		}
 	}
 	if got := invoke(t, "validate", "--was", filepath.Join(dir, "absent"), now); got.code == 0 || !strings.Contains(got.stderr, "--was: ") {
 		t.Errorf("an absent file: %+v", got)

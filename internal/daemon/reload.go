@@ -3,10 +3,10 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"strings"
 
 	"github.com/regiond/regiond/region"
+	"github.com/regiond/regiond/region/state"
 	"github.com/regiond/regiond/region/warnings"
 )
 
@@ -56,7 +56,7 @@ func (d *Daemon) apply(top *region.Topology) error {
 		return err
 	}
 	if len(top.Regions) > 1 && d.replication == nil {
-		return errors.New("a second region needs a restart: this process was started without a connection to others")
+		return state.ErrAlone
 	}
 	if d.replication != nil {
 		if err := d.replication.checkKeys(c); err != nil {

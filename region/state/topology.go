@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,8 +56,14 @@ func Of(top *region.Topology) Topology {
 	return t
 }
 
+// ErrAlone refuses a reload that adds a region where there was one without gossip.
+var ErrAlone = errors.New("a second region needs a restart: a process that starts alone makes no connection to others")
+
 // Refusal is why a reload from one file refuses another; nil when it takes it.
 func Refusal(inForce, file *region.Topology) error {
+	if len(inForce.Regions) == 1 && inForce.Regions[0].Gossip == nil && len(file.Regions) > 1 {
+		return ErrAlone
+	}
 	before := Of(inForce)
 	_, err := before.next(Of(file), 0, 0, false)
 	return err
