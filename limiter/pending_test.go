@@ -82,16 +82,23 @@ func TestSettleWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestSettleIsChargedHoweverLongTheStoreIsAway: it was in time.
+// TestSettleIsChargedHoweverLongTheStoreIsAway: it was in time, also of a reservation that was extended for longer than its id is good for.
 func TestSettleIsChargedHoweverLongTheStoreIsAway(t *testing.T) {
-	awayRig(t, quota.FailShare, func(t *testing.T, w *weather) {
-		d := w.reserve(t, "acme", 500)
-		w.fails(quota.ReasonRedisDown, false)
-		w.settle(t, d, 300)
-		time.Sleep(time.Hour)
-		w.back(t)
-		w.left(t, 10, 700, 0)
-	})
+	for _, extended := range []int{0, 20} {
+		awayRig(t, quota.FailShare, func(t *testing.T, w *weather) {
+			d := w.reserve(t, "acme", 500)
+			for range extended {
+				o := w.Extend(t.Context(), []quota.Claim{{Reservation: d.Reservation.ID, TTL: 2 * time.Minute}})
+				ok(t, o[0].Err)
+				time.Sleep(time.Minute)
+			}
+			w.fails(quota.ReasonRedisDown, false)
+			w.settle(t, d, 300)
+			time.Sleep(time.Hour)
+			w.back(t)
+			w.left(t, 10, 700, 0)
+		})
+	}
 }
 
 // TestSettlesOfAProcessThatStops: what is pending is charged at the end, if the store is back, and is no reason to wait for it. The

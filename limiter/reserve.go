@@ -329,6 +329,11 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 		}
 		return d, nil
 	}
+	v := l.claimLocally(ctx, q)
+	if v.Outcome == store.Settled && v.Hold.Held > 0 { // it was extended, if its id is not good for so long
+		t := q.hold.ticket
+		t.goneUS = max(t.goneUS, l.timeUS()+q.call.Hold.KeepUS)
+	}
 	switch added, room := l.pending.add(q, l.localUS()); {
 	case !room:
 		return quota.Decision{Basis: quota.BasisShed, Reason: reason}, nil
@@ -336,7 +341,6 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 		d.Replayed = true
 		d.Settlement = &quota.Settlement{Pending: true}
 	default:
-		v := l.claimLocally(ctx, q)
 		d.Settlement = &quota.Settlement{Pending: true, Released: mine && v.Hold.Released}
 		l.open.end(q.call.Hold.ID)
 		l.metrics.settled(ctx, q, d.Settlement)
