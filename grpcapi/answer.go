@@ -85,7 +85,7 @@ func (c *call) refusal(domain, reason string) message {
 	a.property("policy", domain)
 	a.property("id", c.id.String())
 	a.property("reason", reason)
-	a.quantity("retry_after_ms", float64(unknownWait.Milliseconds()))
+	a.value("retry_after_ms", structpb.NewNumberValue(float64(unknownWait.Milliseconds())))
 	a.end(at)
 	return a
 }
@@ -256,7 +256,7 @@ func (s *Server) why(m *message, d *quota.Decision, policy, limit string, id tra
 		m.property("reason", d.Reason.String())
 	}
 	if !d.Allowed && d.Reason != quota.ReasonSuspended {
-		m.quantity("retry_after_ms", float64(max(1, (d.RetryAfter()+time.Millisecond-1).Milliseconds())))
+		m.value("retry_after_ms", structpb.NewNumberValue(float64(max(1, (d.RetryAfter()+time.Millisecond-1).Milliseconds()))))
 	}
 	if d.ID != (quota.DecisionID{}) {
 		m.property("id", d.ID.String())
@@ -324,7 +324,7 @@ func (m *message) request(r *ratelimit.RateLimitRequest, v *verdict) {
 	m.property("domain", r.GetDomain())
 	m.value("descriptors", list(descriptors))
 	if hits := r.GetHitsAddend(); hits != 0 {
-		m.quantity("hitsAddend", float64(hits))
+		m.value("hitsAddend", structpb.NewNumberValue(float64(hits)))
 	}
 	m.value("quotaModeEnabled", structpb.NewBoolValue(slices.ContainsFunc(v.cells, func(c cell) bool {
 		return c.rule != nil && c.rule.Quota && !c.rule.Unlimited

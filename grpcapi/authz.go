@@ -22,6 +22,7 @@ import (
 
 	"github.com/regiond/regiond/grpcapi/rls"
 	"github.com/regiond/regiond/httpapi"
+	"github.com/regiond/regiond/httpapi/access"
 	"github.com/regiond/regiond/quota"
 )
 
@@ -52,26 +53,14 @@ func (s *Server) check(ctx context.Context, r *auth.CheckRequest, unread error) 
 	f := forwarded(r)
 	f.Unclear = cmp.Or(unread, f.Unclear)
 	own := linkOf(ctx)
-	f.Conn, f.Chains, f.Token = own.conn, own.chains, token(header{ctx})
+	f.Conn, f.Chains = own.conn, own.chains
+	f.Token, _ = access.Shown{Header: header{ctx}}.Secret(true)
 	a := s.Authorize.Forward(ctx, f)
 	code, answer = codeOf(a), answerOf(a)
 	if a.Decision != nil {
 		s.whyForwarded(&answer, a)
 	}
 	return answer, nil
-}
-
-// token is the gateway's: X-Regiond-Token, or the one that grpc's own authorization has.
-func token(h header) string {
-	if lines := h.Values("X-Regiond-Token"); len(lines) == 1 {
-		return lines[0]
-	}
-	if lines := h.Values("Authorization"); len(lines) == 1 {
-		if scheme, secret, ok := strings.Cut(lines[0], " "); ok && strings.EqualFold(scheme, "Bearer") {
-			return strings.TrimLeft(secret, " ")
-		}
-	}
-	return ""
 }
 
 // forwarded is what a gateway asks.

@@ -144,11 +144,12 @@ func (c *cell) price(own *common.RateLimitDescriptor, p pricing) {
 
 // overrides keeps the rules that came with requests, so that equal ones are one.
 type overrides struct {
-	mu    sync.RWMutex
-	rules map[overrideKey]*rls.Rule
+	mu    sync.Mutex
+	rules map[override]*rls.Rule
 }
 
-type overrideKey struct {
+// override is what a rule is made of.
+type override struct {
 	perUnit    uint32
 	unit       int32
 	multiplier uint32
@@ -159,26 +160,17 @@ const maxOverrides = 4096
 
 // rule returns the rule of a limit, nil if there cannot be one.
 func (o *overrides) rule(l *common.RateLimitDescriptor_RateLimitOverride) *rls.Rule {
-	key := overrideKey{l.GetRequestsPerUnit(), int32(l.GetUnit()), 1}
+	key := override{l.GetRequestsPerUnit(), int32(l.GetUnit()), 1}
 	if m := l.GetUnitMultiplier(); m != nil {
 		key.multiplier = m.GetValue()
 	}
-	o.mu.RLock()
-	known := o.rules[key]
-	o.mu.RUnlock()
-	if known != nil {
-		return known
-	}
-	r, ok := rls.Override(key.perUnit, key.unit, key.multiplier)
-	if !ok {
-		return nil
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.rules == nil {
-		o.rules = map[overrideKey]*rls.Rule{}
+	r, known := o.rules[key]
+	if known {
+		return r
 	}
-	if len(o.rules) < maxOverrides {
+	if r = rls.Override(key.perUnit, key.unit, key.multiplier); len(o.rules) < maxOverrides {
 		o.rules[key] = r
 	}
 	return r

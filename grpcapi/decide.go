@@ -63,6 +63,9 @@ func (s *Server) decide(ctx context.Context, d *rls.Domain, v *verdict) {
 		}
 	}
 	v.refused = v.over()
+	for i := range v.cells { // what came of a cell came of its equals
+		v.cells[i] = v.cells[v.cells[i].first]
+	}
 }
 
 // over reports whether what is known of the cells refuses the request.
@@ -74,7 +77,7 @@ func (v *verdict) over() bool {
 func (v *verdict) noQuota() bool {
 	some := false
 	for i := range v.cells {
-		if c := &v.cells[i]; c.ofQuota() {
+		if c := &v.cells[i]; c.ofQuota() && c.first == i {
 			if !c.over {
 				return false
 			}
@@ -261,7 +264,6 @@ func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome
 			c.over = c.state.Denied
 		}
 		c.state.Denied = c.over
-		v.share(i)
 		if c.over && !c.rule.Quota {
 			quotaOnly = false
 		}
@@ -273,16 +275,6 @@ func (s *Server) read(d *rls.Domain, v *verdict, o *step, outcome *quota.Outcome
 		return nil
 	}
 	return again
-}
-
-// share gives the equals of a cell what came of it.
-func (v *verdict) share(i int) {
-	c := &v.cells[i]
-	for n := i + 1; n < len(v.cells); n++ {
-		if e := &v.cells[n]; e.first == i {
-			e.state, e.states, e.policy, e.over, e.undecided, e.unserved = c.state, c.states, c.policy, c.over, c.undecided, c.unserved
-		}
-	}
 }
 
 // tooCostly makes a decision of a cost that no limit of a tenant's policy can ever admit.
@@ -345,7 +337,6 @@ func (s *Server) readClaim(d *rls.Domain, v *verdict, o *step, outcome *quota.Ou
 			c.state.RetryAfter = max(c.state.RetryAfter, c.state.ResetAfter)
 		}
 	}
-	v.share(o.cells[0])
 }
 
 // note keeps what the verdict rests on: the first decision that is degraded, or that refuses.

@@ -2,7 +2,6 @@ package grpcapi
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 	"strings"
 
@@ -58,7 +57,6 @@ const (
 	structField = 1
 	fieldName   = 1
 	fieldValue  = 2
-	kindNumber  = 2
 	kindString  = 3
 )
 
@@ -71,16 +69,6 @@ func (m *message) property(name, value string) {
 		m.end(m.begin(kindString))
 	}
 	m.text(kindString, value)
-	m.end(within)
-	m.end(at)
-}
-
-// quantity appends a number to a Struct.
-func (m *message) quantity(name string, n float64) {
-	at := m.begin(structField)
-	m.text(fieldName, name)
-	within := m.begin(fieldValue)
-	*m = protowire.AppendFixed64(protowire.AppendTag(*m, kindNumber, protowire.Fixed64Type), math.Float64bits(n))
 	m.end(within)
 	m.end(at)
 }

@@ -116,6 +116,7 @@ func New(o Options) (*Server, error) {
 		o.NewID = httpapi.NewID
 	}
 	s := &Server{Options: o, refusals: slog.New(httpapi.NewLogLimit().Handler(o.Logger.Handler())), stopping: make(chan struct{})}
+	s.overrides.rules = map[override]*rls.Rule{}
 	s.stop = sync.OnceFunc(func() { close(s.stopping) })
 	var err error
 	if s.metrics, err = newMetrics(o.Meter); err != nil {

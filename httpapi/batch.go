@@ -47,7 +47,7 @@ func (op operation) many(member string) func(*call) {
 		}
 		var outcomes []quota.Outcome
 		if len(decoded) > 0 {
-			outcomes = op.decide(c, ctx, decoded)
+			outcomes = op.decide(ctx, c, decoded)
 		}
 		c.traceBatch(len(items), outcomes)
 		// What was charged is answered, however late.

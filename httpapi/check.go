@@ -14,7 +14,7 @@ import (
 // operation is what calls do with an item: one of /v1/check and the like, up to a hundred of /v1/check:batch.
 type operation struct {
 	read   func(body []byte, base string) input.Item
-	decide func(c *call, ctx context.Context, items []input.Item) []quota.Outcome
+	decide func(ctx context.Context, c *call, items []input.Item) []quota.Outcome
 	claims bool // about a reservation
 	// charges is that of what has happened already, which cannot be refused: the answer is 200 even when a limit is now exceeded, and
 	// 503 when nothing was charged, so that the caller must send it again.
@@ -29,7 +29,7 @@ func (op operation) one(c *call) {
 	if !ok {
 		return
 	}
-	if o := &op.decide(c, c.timed(), []input.Item{it})[0]; c.decided(o, op.reports()) {
+	if o := &op.decide(c.timed(), c, []input.Item{it})[0]; c.decided(o, op.reports()) {
 		c.answer(&o.Decision, op.body(c, &o.Decision, it.Request.Dimensions))
 	}
 }
@@ -50,8 +50,8 @@ func (op *operation) body(c *call, d *quota.Decision, dims quota.Dimensions) *an
 }
 
 // asking has the limiter answer items as questions.
-func asking(ask quota.Ask) func(*call, context.Context, []input.Item) []quota.Outcome {
-	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+func asking(ask quota.Ask) func(context.Context, *call, []input.Item) []quota.Outcome {
+	return func(ctx context.Context, c *call, items []input.Item) []quota.Outcome {
 		qs := make([]quota.Question, len(items))
 		for i := range items {
 			qs[i] = quota.Question{Request: items[i].Request, Ask: ask}
@@ -60,7 +60,7 @@ func asking(ask quota.Ask) func(*call, context.Context, []input.Item) []quota.Ou
 	}
 }
 
-func reserving(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+func reserving(ctx context.Context, c *call, items []input.Item) []quota.Outcome {
 	rs := make([]quota.Request, len(items))
 	for i := range items {
 		rs[i] = items[i].Request
@@ -68,8 +68,8 @@ func reserving(c *call, ctx context.Context, items []input.Item) []quota.Outcome
 	return c.Limiter.Reserve(ctx, rs)
 }
 
-func claiming(claim func(Limiter, context.Context, []quota.Claim) []quota.Outcome) func(*call, context.Context, []input.Item) []quota.Outcome {
-	return func(c *call, ctx context.Context, items []input.Item) []quota.Outcome {
+func claiming(claim func(Limiter, context.Context, []quota.Claim) []quota.Outcome) func(context.Context, *call, []input.Item) []quota.Outcome {
+	return func(ctx context.Context, c *call, items []input.Item) []quota.Outcome {
 		cs := make([]quota.Claim, len(items))
 		for i := range items {
 			cs[i] = items[i].Claim

@@ -14,18 +14,18 @@ import (
 // override is the name of the limits, and of the dimension, of rules that come with a request.
 const override = "override"
 
-// Override is the rule of a limit that comes with a descriptor. It holds in one region: the others do not know it. false
+// Override is the rule of a limit that comes with a descriptor. It holds in one region: the others do not know it. nil
 // means that no limit can be made of it.
-func Override(perUnit uint32, unit int32, multiplier uint32) (*Rule, bool) {
+func Override(perUnit uint32, unit int32, multiplier uint32) *Rule {
 	i := slices.IndexFunc(units, func(u unitName) bool { return u.number == unit })
 	if i < 0 || multiplier < 1 || int64(multiplier) > int64(quota.MaxWindow/units[i].lasts) {
-		return nil, false
+		return nil
 	}
 	l := &quota.Limit{Name: override, Units: int64(perUnit), Window: units[i].lasts * time.Duration(multiplier), By: []string{override}}
 	if l.Units > quota.MaxLogUnits {
 		l.Algorithm = quota.SlidingWindow
 	}
-	return &Rule{Path: override, Limit: l, PerUnit: perUnit, Unit: unit, Multiplier: multiplier, own: true}, true
+	return &Rule{Path: override, Limit: l, PerUnit: perUnit, Unit: unit, Multiplier: multiplier, own: true}
 }
 
 // RuleOf is what a status says of a limit: its units, per what, and its name. Unit is 0 where the protocol has no unit for it.
