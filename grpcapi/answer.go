@@ -27,14 +27,21 @@ const (
 	ok   = ratelimit.RateLimitResponse_OK
 )
 
-// Why a request is refused about which nothing was asked, beside quota's reasons.
+// reason is why a request is refused about which nothing was asked, and an error so that it reaches refuse. Those of quota are too.
+type reason string
+
+// Error implements error.
+func (r reason) Error() string { return string(r) }
+
 const (
-	reasonBounds = "out_of_bounds"
-	reasonTenant = "foreign_tenant"
+	reasonBounds reason = "out_of_bounds"
+	reasonTenant reason = "foreign_tenant"
 	// reasonUnlisted is of a tenant that nobody serves: the topology neither lists it nor has a default.
-	reasonUnlisted = "unlisted_tenant"
+	reasonUnlisted reason = "unlisted_tenant"
 	// reasonTogether is of a reservation: see notTogether.
-	reasonTogether = "not_together"
+	reasonTogether reason = "not_together"
+	// reasonNoRoom is of a reservation, whose answer does not say why.
+	reasonNoRoom reason = "no_room"
 )
 
 // notTogether says what the descriptors of a reservation are not.
@@ -51,24 +58,24 @@ const (
 )
 
 // refuse answers a request that nothing was asked about. A method that only charges has no refusal: its answer is an error.
-func (c *call) refuse(domain, reason string) (message, error) {
+func (c *call) refuse(domain string, why reason) (message, error) {
 	switch {
 	case c.method != methodReport && c.method != methodCommit:
 		c.refused = true
-		return c.refusal(domain, reason), nil
-	case reason == reasonTenant:
+		return c.refusal(domain, why), nil
+	case why == reasonTenant:
 		return nil, status.Error(codes.PermissionDenied, "the token is held to other tenants than that of a descriptor")
-	case reason == reasonUnlisted:
+	case why == reasonUnlisted:
 		return nil, status.Error(codes.NotFound, "the tenant of a descriptor is not listed under tenants, and there is no default")
-	case reason == reasonBounds:
+	case why == reasonBounds:
 		return nil, status.Error(codes.InvalidArgument, "the message is larger than a request may be")
-	case reason == reasonTogether:
+	case why == reasonTogether:
 		return nil, status.Error(codes.NotFound, "no reservation has such descriptors: "+notTogether())
 	}
-	return nil, status.Error(codes.Unavailable, "nothing was charged: "+reason)
+	return nil, status.Error(codes.Unavailable, "nothing was charged: "+why.Error())
 }
 
-func (c *call) refusal(domain, reason string) message {
+func (c *call) refusal(domain string, why reason) message {
 	a := make(message, 0, room)
 	if c.method == methodReserve {
 		a.number(reserveCode, uint64(over))
@@ -84,7 +91,7 @@ func (c *call) refusal(domain, reason string) message {
 	at = a.begin(dynamicMetadata)
 	a.property("policy", domain)
 	a.property("id", c.id.String())
-	a.property("reason", reason)
+	a.property("reason", why.Error())
 	a.value("retry_after_ms", structpb.NewNumberValue(float64(unknownWait.Milliseconds())))
 	a.end(at)
 	return a

@@ -61,12 +61,8 @@ func (c *call) report(caller *access.Token, r *ratelimit.RateLimitRequest) (mess
 // charge charges the descriptors of a request whatever is left.
 func (c *call) charge(caller *access.Token, r request, p pricing) error {
 	p.charge, p.reports = region.ChargeAlways, true
-	v, reason, err := c.decided(c.settings.Domains[r.GetDomain()], caller, r, p)
-	switch {
-	case err != nil:
-		return err
-	case reason != "":
-		_, err := c.refuse(r.GetDomain(), reason)
+	v, err := c.decided(c.settings.Domains[r.GetDomain()], caller, r, p)
+	if err != nil {
 		return err
 	}
 	for i := range v.cells {
@@ -92,8 +88,8 @@ func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, err
 		return nil, status.Error(codes.InvalidArgument, "ttl must be at least 0s")
 	}
 	d := c.settings.Domains[r.GetDomain()]
-	if reason := c.unasked(d, r); reason != "" {
-		return c.refuse(r.GetDomain(), reason)
+	if err := c.unasked(d, r); err != nil {
+		return nil, err
 	}
 	a := make(message, 0, room)
 	a.number(reserveCode, uint64(ok))
@@ -104,11 +100,8 @@ func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, err
 	switch {
 	case err != nil:
 		return nil, err
-	case h.reason != "":
-		return c.refuse(r.GetDomain(), h.reason)
 	case h.never:
-		c.refused = true
-		return c.refusal(r.GetDomain(), ""), nil
+		return nil, reasonNoRoom
 	case h.Charges == nil:
 		return a, nil
 	}
@@ -129,11 +122,10 @@ func (c *call) reserve(caller *access.Token, r *pb.ReserveRequest) (message, err
 	got.ID = c.id
 	c.seen(got)
 	if !got.Allowed {
-		c.refused = true
 		if c.Denied != nil {
 			c.Denied(got)
 		}
-		return c.refusal(r.GetDomain(), ""), nil
+		return nil, reasonNoRoom
 	}
 	if got.Reservation != nil {
 		a.text(reserveID, got.Reservation.ID)
@@ -154,15 +146,13 @@ func (c *call) commit(caller *access.Token, r *pb.CommitRequest) (message, error
 	default:
 		return a, c.charge(caller, r, pricing{hits: r.GetActualAmount(), alone: true})
 	}
-	if reason := c.unasked(d, r); reason == reasonBounds {
-		return c.refuse(r.GetDomain(), reason)
+	if !within(r.GetDescriptors()) {
+		return nil, reasonBounds
 	}
 	h, err := c.holding(d, caller, r)
 	switch {
 	case err != nil:
 		return nil, err
-	case h.reason != "":
-		return c.refuse(r.GetDomain(), h.reason)
 	case h.Charges == nil:
 		return a, nil
 	}
@@ -186,10 +176,9 @@ func (c *call) commit(caller *access.Token, r *pb.CommitRequest) (message, error
 
 // held is what descriptors reserve.
 type held struct {
-	quota.Request        // without Charges where no limit applies
-	most          int64  // that it may hold of each limit
-	never         bool   // a limit of 0 refuses it
-	reason        string // why nothing may be asked
+	quota.Request       // without Charges where no limit applies
+	most          int64 // that it may hold of each limit
+	never         bool  // a limit of 0 refuses it
 }
 
 // holding reads the descriptors of a reservation: they are of one tenant, and each is under a limit of its own, so that one
@@ -198,7 +187,7 @@ type held struct {
 func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, err error) {
 	cells, _ := c.cells(d, r.GetDescriptors(), pricing{looks: true})
 	if c.foreign(caller, cells) {
-		return held{reason: reasonTenant}, nil
+		return h, reasonTenant
 	}
 	h = held{Request: quota.Request{Policy: d.Policy().Name, Observe: true}, most: quota.MaxUnits}
 	for i := range cells {
@@ -221,7 +210,7 @@ func (c *call) holding(d *rls.Domain, caller *access.Token, r request) (h held, 
 		case h.Charges != nil && own.tenant != h.Tenant, len(h.Charges) == quota.MaxLimits,
 			slices.ContainsFunc(h.Charges, func(o quota.Charge) bool { return o.Limit == own.rule.Limit }):
 			c.refusals.Warn("a reservation was refused: "+notTogether(), "domain", d.Name, "descriptor", i, "limit", own.rule.Path)
-			return held{reason: reasonTogether}, nil
+			return h, reasonTogether
 		}
 		h.Tenant, h.most = own.tenant, min(h.most, d.Policy().MostHeld(own.rule.Limit))
 		h.Charges = append(h.Charges, quota.Charge{Limit: own.rule.Limit, Dimensions: own.dims})

@@ -58,7 +58,7 @@ func described[R request](
 	}
 	switch {
 	case errors.Is(unread, errTooLarge):
-		return c.refuse(r.GetDomain(), reasonBounds)
+		err = reasonBounds
 	case unread != nil:
 		return nil, status.Errorf(codes.InvalidArgument, "the message is no %s: %v", r.ProtoReflect().Descriptor().Name(), unread)
 	case r.GetDomain() == "":
@@ -66,7 +66,13 @@ func described[R request](
 	case len(r.GetDescriptors()) == 0:
 		return nil, status.Error(codes.InvalidArgument, "the request has no descriptors")
 	}
-	return then(c, caller, r)
+	if err == nil {
+		answer, err = then(c, caller, r)
+	}
+	if why := reason(""); errors.As(err, &why) {
+		return c.refuse(r.GetDomain(), why)
+	}
+	return answer, err
 }
 
 // shouldRateLimit answers ratelimit.RateLimitServiceServer's only method.
@@ -85,41 +91,38 @@ func (c *call) rateLimit(caller *access.Token, r *ratelimit.RateLimitRequest) (m
 
 // priced answers a request whose descriptors are asked about at their prices.
 func (c *call) priced(d *rls.Domain, caller *access.Token, r *ratelimit.RateLimitRequest, p pricing) (message, error) {
-	v, reason, err := c.decided(d, caller, r, p)
-	switch {
-	case err != nil:
+	v, err := c.decided(d, caller, r, p)
+	if err != nil {
 		return nil, err
-	case reason != "":
-		return c.refuse(r.GetDomain(), reason)
 	}
 	return c.answer(d, r, v), nil
 }
 
-// decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; a reason, or an error, is
-// why nothing was asked.
-func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (v *verdict, reason string, err error) {
-	if reason = c.unasked(d, r); reason != "" {
-		return nil, reason, nil
+// decided asks about the descriptors of a request at their prices. d is nil for an unknown domain; an error is why
+// nothing was asked.
+func (c *call) decided(d *rls.Domain, caller *access.Token, r request, p pricing) (*verdict, error) {
+	if err := c.unasked(d, r); err != nil {
+		return nil, err
 	}
-	v = &verdict{}
+	v := &verdict{}
 	if d == nil {
 		v.cells = make([]cell, len(r.GetDescriptors()))
-		return v, "", nil
+		return v, nil
 	}
 	v.cells, v.ignored = c.cells(d, r.GetDescriptors(), p)
 	if c.foreign(caller, v.cells) {
-		return nil, reasonTenant, nil
+		return nil, reasonTenant
 	}
 	if err := refundable(v.cells, d, p); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	deadline, cancel := inTime(c.ctx, c.start.Add(c.Deadline))
 	defer cancel()
 	c.decide(deadline, d, v)
 	if slices.ContainsFunc(v.cells, func(o cell) bool { return o.unserved }) {
-		return nil, reasonUnlisted, nil
+		return nil, reasonUnlisted
 	}
-	return v, "", nil
+	return v, nil
 }
 
 // refundable is what is wrong with the cells that take units back.
@@ -141,18 +144,17 @@ func refundable(cells []cell, d *rls.Domain, p pricing) error {
 	return nil
 }
 
-// unasked is why nothing is asked about a request, "" for no reason. One too many at once is turned away as over HTTP, whatever
+// unasked is why nothing is asked about a request, nil for no reason. One too many at once is turned away as over HTTP, whatever
 // on_overload says: nobody has looked whose it is, so to let it pass would let suspended tenants pass.
-func (c *call) unasked(d *rls.Domain, r request) (reason string) {
+func (c *call) unasked(d *rls.Domain, r request) error {
 	switch {
 	case d == nil:
-		return ""
 	case !within(r.GetDescriptors()):
 		return reasonBounds
 	case c.inFlight.Load() > int64(c.MaxInFlight):
-		return quota.ReasonOverloaded.String()
+		return reason(quota.ReasonOverloaded.String())
 	}
-	return ""
+	return nil
 }
 
 // foreign reports whether a cell is of a tenant that the caller may not name.

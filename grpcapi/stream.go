@@ -70,7 +70,7 @@ func (s *Server) turnAway(stream grpc.ServerStream, method string) error {
 	switch name := method[strings.LastIndexByte(method, '.')+1:]; name {
 	case methodRateLimit, methodLook, methodReserve:
 		c := s.begin(stream.Context(), name)
-		a, err := c.refuse("", quota.ReasonOverloaded.String())
+		a, err := c.refuse("", reason(quota.ReasonOverloaded.String()))
 		c.end(err)
 		return stream.SendMsg(a)
 	case methodCheck:
