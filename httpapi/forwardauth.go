@@ -129,8 +129,6 @@ func (c *call) authzAllow() {
 func (c *call) forGateway(p *answer.Problem) {
 	decision := decisionInvalid
 	switch p.Kind {
-	case answer.Invalid: // of a header that is too large, before the request is read
-		return
 	case answer.Quota, answer.Reduced, answer.Cost:
 		decision, p.Status = decisionDeny, http.StatusTooManyRequests
 	default:

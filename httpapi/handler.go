@@ -164,7 +164,7 @@ func (c *call) dispatch() {
 	case c.endpoint == nil:
 		c.refuse(answer.Problem{Kind: answer.NotFound, Detail: "See /v1/openapi.yaml on the data listener for the calls that exist." + c.elsewhere()})
 	case c.large():
-		c.refuse(LargeHeader())
+		c.Response = Refuse(http.StatusRequestHeaderFieldsTooLarge, LargeHeader())
 	case c.late():
 		c.shed()
 	case c.misdirected():
@@ -334,12 +334,14 @@ func (c *call) unavailable(detail string) {
 	c.refuse(answer.Problem{Kind: answer.Reduced, Detail: detail})
 }
 
-// LargeHeader is the refusal of a header above MaxHeaderBytes.
-func LargeHeader() answer.Problem {
-	return answer.Problem{
-		Kind: answer.Invalid, Status: http.StatusRequestHeaderFieldsTooLarge,
-		Detail: fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes),
-	}
+// LargeHeader is what is wrong with a header above MaxHeaderBytes.
+func LargeHeader() string { return fmt.Sprintf("A header has at most %d bytes.", MaxHeaderBytes) }
+
+// Refuse is the answer to what no endpoint sees.
+func Refuse(status int, detail string) Response {
+	var c call
+	c.refuse(answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail})
+	return c.Response
 }
 
 // refuse answers with a problem document.

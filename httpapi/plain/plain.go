@@ -24,7 +24,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/regiond/regiond/httpapi"
-	"github.com/regiond/regiond/httpapi/answer"
 	"github.com/regiond/regiond/httpapi/conn"
 )
 
@@ -156,8 +155,7 @@ func (s *Server) refused(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &bad):
 		s.refuse(ctx, http.StatusBadRequest, string(bad))
 	case errors.As(err, &large):
-		p := httpapi.LargeHeader()
-		s.refuse(ctx, p.Status, p.Detail)
+		s.refuse(ctx, http.StatusRequestHeaderFieldsTooLarge, httpapi.LargeHeader())
 	case errors.As(err, &late) && late.Timeout():
 		s.refuse(ctx, http.StatusRequestTimeout, "The request was not sent in time.")
 	case errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
@@ -169,9 +167,7 @@ func (s *Server) refused(ctx *fasthttp.RequestCtx, err error) {
 
 // refuse answers a request that no endpoint sees, and closes its connection.
 func (s *Server) refuse(ctx *fasthttp.RequestCtx, status int, detail string) {
-	p := answer.Problem{Kind: answer.Invalid, Status: status, Detail: detail}
-	fields := answer.Fields{{Name: "Cache-Control", Value: "no-store"}, {Name: "Content-Type", Value: "application/problem+json"}}
-	s.send(ctx, httpapi.Response{Status: status, Fields: fields, Body: answer.JSON(p.Body())}, time.Now())
+	s.send(ctx, httpapi.Refuse(status, detail), time.Now())
 	ctx.SetConnectionClose()
 }
 
