@@ -23,6 +23,16 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
+// TestUnitsOfAnOverride: a mistake in the units of a limit is at that limit.
+func TestUnitsOfAnOverride(t *testing.T) {
+	for _, units := range []string{"-1", "1.5", `"9"`, "null", "{}"} {
+		_, errs := input.Override([]byte(`{"limits":{"other":7,"b/s":` + units + `}}`))
+		if len(errs) != 1 || errs[0].Pointer != "/limits/b~1s" || !strings.HasPrefix(errs[0].Detail, "must be a whole number ") {
+			t.Errorf("%s: %+v", units, errs)
+		}
+	}
+}
+
 // TestRefused: what no golden file of httpapi has.
 func TestRefused(t *testing.T) {
 	const noCheck = "must be an object with the members tenant, policy, dimensions, cost, is null"

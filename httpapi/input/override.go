@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/regiond/regiond/quota"
@@ -52,7 +53,7 @@ func (us *overrideUnits) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 		}
 		var units int64
 		if err := readNumber(d, &units, parseAmount, amountRule); err != nil {
-			return err
+			return &json.SemanticError{JSONPointer: d.StackPointer(), Err: err}
 		}
 		if len(*us) == quota.MaxLimits {
 			return rule(fmt.Sprintf("may have at most %d members, has more", quota.MaxLimits))
