@@ -48,7 +48,7 @@ func (q *query) explain(d *quota.Decision) {
 	e := &quota.Explanation{
 		Region: q.rules.Region, ConfigHash: q.rules.Hash, StoreUS: d.StoreUS,
 		Unlisted: !listed && q.override.Override == nil && q.request.Charges == nil, Shared: q.overflow || q.shared,
-		Override: q.override.terms(),
+		Override: q.overrideTerms(),
 		Limits:   make([]quota.LimitExplanation, len(d.Limits)),
 	}
 	d.Explanation = e

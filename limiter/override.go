@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/regiond/regiond/limiter/store"
@@ -197,15 +198,20 @@ func (l *Limiter) explainOverride(ctx context.Context, q *query) {
 	}
 }
 
-// terms are those of an explanation; nil for none.
-func (o *overridden) terms() *quota.OverrideTerms {
-	v := o.Override
+// overrideTerms are those of an explanation; nil for none.
+func (q *query) overrideTerms() *quota.OverrideTerms {
+	v := q.override.Override
 	if v == nil {
 		return nil
 	}
 	t := &quota.OverrideTerms{Version: v.Version.String(), Changes: v.Describe(), By: v.By, Reason: v.Reason}
 	if v.ExpiresUS > 0 {
 		t.ExpiresAt = quota.TimeText(v.ExpiresUS)
+	}
+	for _, set := range v.Limits {
+		if l := q.plan.policy.Limit(set.Name); l != nil && unitsUnder(l, v, q.rules.MaxOverride) < set.Units {
+			t.Changes += fmt.Sprintf("; of %s the topology allows at most %d", set.Name, l.MostUnder(q.rules.MaxOverride))
+		}
 	}
 	return t
 }

@@ -231,6 +231,10 @@ func TestOverrideWithinTheConfiguration(t *testing.T) {
 				t.Errorf("%+v: limit %s has %d", row, d.Limits[i].Limit.Name, got)
 			}
 		}
+		d = ask(t, r, quota.Request{Tenant: "acme", Explain: true})
+		if says := strings.Contains(d.Explanation.Override.Changes, "; of all the topology allows at most 20"); says != (row.all > 20) {
+			t.Errorf("%+v: the explanation says %s", row, d.Explanation.Override.Changes)
+		}
 	}
 }
 
