@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/regiond/regiond/quota"
+	"github.com/regiond/regiond/region/members"
 	meshsync "github.com/regiond/regiond/sync"
 	"github.com/regiond/regiond/test/meshtest"
 )
@@ -226,6 +227,27 @@ func TestChangedByUnsentCounters(t *testing.T) {
 			t.Errorf("signalled %v after the counters could be published", after)
 		}
 	})
+}
+
+// A bus that takes nothing is logged at once, but not where it has taken nothing yet and no peer misses the process.
+func TestBusThatConnectsLate(t *testing.T) {
+	bubble(t, func(w *world) {
+		n := w.newNode("eu", "a", 1, 0)
+		n.bus.Refuse("rl.")
+		n.counters = newCounters(n)
+		n.start(n.counters)
+		for _, step := range []struct {
+			after   time.Duration
+			refuses string
+			lines   int
+		}{{members.SilentAfter, "rl.", 0}, {time.Second, "", 1}, {time.Second, "rl.", 1}, {time.Second, "rl.", 2}} {
+			sleep(step.after)
+			if got := len(n.log.Lines("the bus takes no messages; peers receive nothing from this process")); got != step.lines {
+				t.Errorf("%d lines, want %d", got, step.lines)
+			}
+			n.bus.Refuse(step.refuses)
+		}
+	}, "eu")
 }
 
 // HeartbeatSoon sends one in 20 ms at most.

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/regiond/regiond/internal/base/loglimit"
+	"github.com/regiond/regiond/region/members"
 	"github.com/regiond/regiond/sync/wire"
 )
 
@@ -181,7 +182,8 @@ func (m *Mesh) noteSent(kind string, err error) {
 	}
 	if err != nil {
 		m.metrics.errors.Add(1)
-		if b.down.Begins() {
+		connecting := b.seq == 0 && m.o.Now()-m.started <= members.SilentAfter // peers do not miss it yet
+		if !connecting && b.down.Begins() {
 			m.o.Logger.Warn("the bus takes no messages; peers receive nothing from this process", "error", err)
 		}
 	} else {
