@@ -27,7 +27,7 @@ const (
 	ok   = ratelimit.RateLimitResponse_OK
 )
 
-// reason is why a request is refused about which nothing was asked, and an error so that it reaches refuse. Those of quota are too.
+// reason is why a request is refused about which nothing was asked, and an error so that it reaches refuse.
 type reason string
 
 // Error implements error.

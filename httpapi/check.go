@@ -16,8 +16,8 @@ type operation struct {
 	read   func(body []byte, base string) input.Item
 	decide func(ctx context.Context, c *call, items []input.Item) []quota.Outcome
 	claims bool // about a reservation
-	// charges is that of what has happened already, which cannot be refused: the answer is 200 even when a limit is now exceeded, and
-	// 503 when nothing was charged, so that the caller must send it again.
+	// charges is that of what has happened already, which cannot be refused: the answer is 200 even when a limit is now
+	// exceeded, and 503 when nothing was charged, so that the caller must send it again.
 	charges bool
 }
 
@@ -68,7 +68,9 @@ func reserving(ctx context.Context, c *call, items []input.Item) []quota.Outcome
 	return c.Limiter.Reserve(ctx, rs)
 }
 
-func claiming(claim func(Limiter, context.Context, []quota.Claim) []quota.Outcome) func(context.Context, *call, []input.Item) []quota.Outcome {
+func claiming(
+	claim func(Limiter, context.Context, []quota.Claim) []quota.Outcome,
+) func(context.Context, *call, []input.Item) []quota.Outcome {
 	return func(ctx context.Context, c *call, items []input.Item) []quota.Outcome {
 		cs := make([]quota.Claim, len(items))
 		for i := range items {

@@ -12,8 +12,8 @@ import (
 	"github.com/regiond/regiond/quota"
 )
 
-// item reads what an operation is about; when it cannot, it answers and returns false. The limiter validates what could be decoded,
-// and finds whose a claim is.
+// item reads what an operation is about; when it cannot, it answers and returns false. The limiter validates what could be
+// decoded, and finds whose a claim is.
 func (c *call) item(op *operation) (it input.Item, ok bool) {
 	body, ok := c.readBody()
 	if !ok {

@@ -32,7 +32,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("parsed, and yet: %v", ms)
 		}
 		again, placesAgain, err := region.Parse("f.yaml", src)
-		if err != nil || again.Hash() != top.Hash() || !cmp.Equal(places.Problems(warnings.Of(top)), placesAgain.Problems(warnings.Of(again))) {
+		if err != nil || again.Hash() != top.Hash() ||
+			!cmp.Equal(places.Problems(warnings.Of(top)), placesAgain.Problems(warnings.Of(again))) {
 			t.Fatalf("the same bytes gave %v, hash %s then %s", err, top.Hash(), again.Hash())
 		}
 		commented := append([]byte("# a comment\n"), bytes.TrimPrefix(src, []byte("\ufeff"))...)

@@ -32,7 +32,8 @@ func Parse(name string, src []byte) (*Topology, *Source, error) {
 	return t, s, nil
 }
 
-// Load reads a topology file, and returns what warn, if any, says of it in the order of the file. The error is an *Invalid or of reading.
+// Load reads a topology file, and returns what warn, if any, says of it in the order of the file. The error is an *Invalid or of
+// reading.
 func Load(name string, warn func(*Topology) []quota.FieldError) (*Topology, []Problem, error) {
 	src, err := files.Read(name)
 	if err != nil {

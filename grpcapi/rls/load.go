@@ -10,8 +10,9 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// Load reads a topology and the files of its domains. What warn says, if it is any, is among the warnings. The error is a *region.Invalid for mistakes in any of them; where the
-// mistakes are in a domain's file, the topology is returned too, since it names that file.
+// Load reads a topology and the files of its domains. What warn says, if it is any, is among the warnings. The error is a
+// *region.Invalid for mistakes in any of them; where the mistakes are in a domain's file, the topology is returned too, since
+// it names that file.
 func Load(name string, warn func(*region.Topology) []quota.FieldError) (*region.Topology, []region.Problem, error) {
 	top, warnings, err := region.Load(name, warn)
 	if err != nil {

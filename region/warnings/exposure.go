@@ -8,8 +8,9 @@ import (
 	"github.com/regiond/regiond/region"
 )
 
-// OfFile is Of, and what the file leaves open to others: listeners that they reach without showing who they are, and secrets on this
-// machine that all its users may read. Files that are not here are not looked at: a topology is validated on other machines too.
+// OfFile is Of, and what the file leaves open to others: listeners that they reach without showing who they are, and secrets
+// on this machine that all its users may read. Files that are not here are not looked at: a topology is validated on other
+// machines too.
 func OfFile(top *region.Topology) []quota.FieldError {
 	t := topology{Topology: top, FieldErrors: Of(top)}
 	const (
@@ -20,7 +21,8 @@ func OfFile(top *region.Topology) []quota.FieldError {
 		saysItself = "whoever reaches the API of %s says itself which policy it has; " +
 			"set access.tokens_file or client_ca_file, so that only the gateway can"
 	)
-	open, openAdmin := t.Access.TokensFile == "" && t.Access.ClientCAFile == "", t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == ""
+	open := t.Access.TokensFile == "" && t.Access.ClientCAFile == ""
+	openAdmin := t.Access.AdminTokensFile == "" && t.Access.AdminClientCAFile == ""
 	t.open(open, "/http", func(g *region.Region) string { return g.HTTP }, api)
 	t.open(open, "/grpc", func(g *region.Region) string { return g.GRPC }, api)
 	t.open(openAdmin, "/admin", func(g *region.Region) string { return g.Admin }, admin)
