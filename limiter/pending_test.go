@@ -162,7 +162,7 @@ func TestReserveWhileTheStoreIsAway(t *testing.T) {
 				if got := w.settle(t, d, 300); *got.Settlement != row.settled {
 					t.Errorf("settled %+v, want %+v", got.Settlement, row.settled)
 				}
-				if got := w.settle(t, d, 300); row.back && *got.Settlement != row.settled || !got.Replayed {
+				if got := w.settle(t, d, 300); *got.Settlement != row.settled || !got.Replayed {
 					t.Errorf("settled again: %+v, replayed %v, want %+v", got.Settlement, got.Replayed, row.settled)
 				}
 				w.back(t)

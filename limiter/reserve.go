@@ -334,14 +334,12 @@ func (l *Limiter) claimLater(ctx context.Context, q *query, reason quota.Reason)
 		t := q.hold.ticket
 		t.goneUS = max(t.goneUS, l.timeUS()+q.call.Hold.KeepUS)
 	}
-	switch added, room := l.pending.add(q, l.localUS()); {
-	case !room:
+	added, room := l.pending.add(q, l.localUS())
+	if !room {
 		return quota.Decision{Basis: quota.BasisShed, Reason: reason}, nil
-	case !added:
-		d.Replayed = true
-		d.Settlement = &quota.Settlement{Pending: true}
-	default:
-		d.Settlement = &quota.Settlement{Pending: true, Released: mine && v.Hold.Released}
+	}
+	d.Replayed, d.Settlement = !added, &quota.Settlement{Pending: true, Released: mine && v.Hold.Released}
+	if added {
 		l.open.end(q.call.Hold.ID)
 		l.metrics.settled(ctx, q, d.Settlement)
 	}
