@@ -91,8 +91,8 @@ func (c *Calendar) validate(ms *FieldErrors) {
 	ms.When(c.Anchor < 1 || c.Anchor > most, "/anchor", "of calendar: %s must be between 1 and %d, is %d", c.Unit, most, c.Anchor)
 }
 
-// ParseCalendarID returns the calendar of a text of AppendID, with the zone that zone returns for a name.
-func ParseCalendarID(id string, zone func(name string) (*time.Location, error)) (*Calendar, error) {
+// ParseCalendarID returns the calendar of an ID, with the zone that zone returns for a name.
+func ParseCalendarID(id string, zone func(name string) *time.Location) (*Calendar, error) {
 	unit, rest, _ := strings.Cut(id, "-")
 	anchor, name, _ := strings.Cut(rest, "-")
 	var c Calendar
@@ -106,10 +106,7 @@ func ParseCalendarID(id string, zone func(name string) (*time.Location, error)) 
 	if name == "" {
 		return nil, fmt.Errorf("calendar %q has no zone", Clip(id))
 	}
-	if c.Zone, err = zone(name); err != nil {
-		return nil, fmt.Errorf("the zone of calendar %q: %w", Clip(id), err)
-	}
-	c.Anchor = Anchor(day)
+	c.Zone, c.Anchor = zone(name), Anchor(day)
 	var ms FieldErrors
 	if c.validate(&ms); len(ms) > 0 {
 		return nil, fmt.Errorf("calendar %q: %s", Clip(id), ms[0].Detail)
@@ -123,18 +120,19 @@ type Period struct {
 	Begin, End int64 // it lasts while Begin <= t < End
 }
 
-// AppendID appends the text of a calendar, "month-15-Europe/Berlin". It contains no space, colon or brace. Two that divide time
-// differently have different texts, for one version of zone data.
-func (c *Calendar) AppendID(dst []byte) []byte {
-	dst = append(append(dst, c.Unit.String()...), '-')
-	dst = strconv.AppendInt(dst, int64(c.Anchor), 10)
-	return append(append(dst, '-'), c.Zone.String()...)
+// ID is the text of a calendar, "month-15-Europe/Berlin", and "" of none. It contains no space, colon or brace. Two that divide
+// time differently have different texts, for one version of zone data.
+func (c *Calendar) ID() string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d-%s", c.Unit, c.Anchor, c.Zone)
 }
 
-// MarshalText returns the text of AppendID.
-func (c *Calendar) MarshalText() ([]byte, error) { return c.AppendID(nil), nil }
+// MarshalText returns ID.
+func (c *Calendar) MarshalText() ([]byte, error) { return []byte(c.ID()), nil }
 
-// CalendarWindow is CalendarUnit.Window of a text that AppendID may have written; false for any other.
+// CalendarWindow is CalendarUnit.Window of a text that ID may have returned; false for any other.
 func CalendarWindow(id string) (time.Duration, bool) {
 	var u CalendarUnit
 	unit, rest, _ := strings.Cut(id, "-")
@@ -142,14 +140,6 @@ func CalendarWindow(id string) (time.Duration, bool) {
 		return 0, false
 	}
 	return u.Window(), true
-}
-
-// Same reports whether two calendars divide time in the same way; nil is none.
-func (c *Calendar) Same(o *Calendar) bool {
-	if c == nil || o == nil {
-		return c == o
-	}
-	return string(c.AppendID(nil)) == string(o.AppendID(nil))
 }
 
 // String is a calendar in words: "month from day 15 in Europe/Berlin".

@@ -36,7 +36,7 @@ type CounterKey struct {
 	Policy, Limit string
 	Partition     string // AppendPartition of the request
 	WindowUS      int64  // Limit.WindowUS when the units were counted
-	// Calendar is Calendar.AppendID of a limit with one, else "". Periods of calendars that divide time differently have
+	// Calendar is Calendar.ID of a limit with one, else "". Periods of calendars that divide time differently have
 	// nothing in common, so their counters are never added up.
 	Calendar string
 }
@@ -59,11 +59,7 @@ func (k *CounterKey) AppendID(dst []byte) []byte {
 
 // Of reports whether the key is one under a limit as it is now: with the same window or calendar.
 func (k *CounterKey) Of(l *Limit) bool {
-	calendar := ""
-	if l.Calendar != nil {
-		calendar = string(l.Calendar.AppendID(nil))
-	}
-	return k.WindowUS == l.WindowUS() && k.Calendar == calendar
+	return k.WindowUS == l.WindowUS() && k.Calendar == l.Calendar.ID()
 }
 
 // AppendLoansID appends the text by which regions identify loans under the limit to each other: all of the key. How long

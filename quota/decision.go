@@ -112,22 +112,16 @@ func (r *Reason) UnmarshalText(text []byte) error { return ParseName(r, reasonNa
 // random one. The zero value is of none.
 type DecisionID [16]byte
 
-// Append appends the 32 hexadecimal digits of an id, nothing for the zero value.
-func (id DecisionID) Append(b []byte) []byte {
-	if id == (DecisionID{}) {
-		return b
-	}
-	return hex.AppendEncode(b, id[:])
-}
-
-// String returns the digits of Append.
+// String is the 32 hexadecimal digits of an id, nothing for the zero value.
 func (id DecisionID) String() string {
-	var digits [2 * len(id)]byte
-	return string(id.Append(digits[:0]))
+	if id == (DecisionID{}) {
+		return ""
+	}
+	return hex.EncodeToString(id[:])
 }
 
-// MarshalText returns the digits of Append.
-func (id DecisionID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
+// MarshalText returns String.
+func (id DecisionID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // LimitState is one limit as a decision left it.
 type LimitState struct {

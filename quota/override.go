@@ -72,13 +72,7 @@ func (v OverrideVersion) String() string {
 	if v == (OverrideVersion{}) {
 		return ""
 	}
-	return string(v.append(nil))
-}
-
-func (v OverrideVersion) append(b []byte) []byte {
-	b = append(strconv.AppendInt(b, v.Counter, 10), '.')
-	b = append(strconv.AppendInt(b, v.WallUS, 10), '.')
-	return append(b, v.Region...)
+	return fmt.Sprintf("%d.%d.%s", v.Counter, v.WallUS, v.Region)
 }
 
 // maxOverrideUS bounds times and counters of overrides: the year 2112. It is what messages between regions hold.
@@ -132,7 +126,7 @@ func (o *Override) Units(limit string) (units int64, ok bool) {
 	return 0, false
 }
 
-// AppendText appends the override without its tenant as one line, which ParseOverride reads:
+// Text is the override without its tenant as one line, which ParseOverride reads:
 //
 //	1 3.1795198405260197.eu-west 0 enterprise observe sustained=1200 ops launch of the shop
 //	│ │                          │ │          │       │              │   └ reason, to the end
@@ -140,38 +134,24 @@ func (o *Override) Units(limit string) (units int64, ok bool) {
 //	format                 expires policy enforcement
 //
 // A "*" stands for what is not set, and a "!" in place of the policy for what was deleted: a name has neither.
-func (o *Override) AppendText(b []byte) []byte {
-	word := func(s string) {
-		b = append(append(b, ' '), cmp.Or(s, "*")...)
-	}
-	b = o.Version.append(append(b, "1 "...))
-	b = strconv.AppendInt(append(b, ' '), o.ExpiresUS, 10)
+func (o *Override) Text() string {
+	policy, enforcement, limits := o.Policy, "", make([]string, len(o.Limits))
 	if o.Deleted {
-		word("!")
-	} else {
-		word(o.Policy)
+		policy = "!"
 	}
-	enforcement := ""
 	if o.Enforcement != nil {
 		enforcement = o.Enforcement.String()
 	}
-	word(enforcement)
-	word(o.limitsText())
-	word(o.By)
-	return append(append(b, ' '), o.Reason...)
-}
-
-func (o *Override) limitsText() string {
-	texts := make([]string, len(o.Limits))
 	for i, l := range o.Limits {
-		texts[i] = l.Name + "=" + strconv.FormatInt(l.Units, 10)
+		limits[i] = fmt.Sprintf("%s=%d", l.Name, l.Units)
 	}
-	return strings.Join(texts, ",")
+	word := func(s string) string { return cmp.Or(s, "*") }
+	return fmt.Sprintf("1 %s %d %s %s %s %s %s", o.Version, o.ExpiresUS, word(policy), word(enforcement), word(strings.Join(limits, ",")), word(o.By), o.Reason)
 }
 
 var errOverrideText = errors.New("is not an override of this version of regiond")
 
-// ParseOverride reads what AppendText has written about a tenant. It accepts nothing else.
+// ParseOverride reads what Text has written about a tenant. It accepts nothing else.
 func ParseOverride(tenant, text string) (*Override, error) {
 	f := strings.SplitN(text, " ", 8)
 	if len(f) != 8 || f[0] != "1" {

@@ -99,15 +99,11 @@ type limitTerms struct {
 	Scope           uint8
 	Counts          uint8
 	Bounded         bool   // a reply says what it has under its bound
-	Calendar        string // Calendar.AppendID
+	Calendar        string // Calendar.ID
 }
 
 func termsOf(l *quota.Limit, bounds bool) limitTerms {
-	t := limitTerms{l.Name, l.Units, l.WindowUS(), uint8(l.Algorithm), uint8(l.Scope), uint8(l.Counts), hasBound(l, bounds), ""}
-	if l.Calendar != nil {
-		t.Calendar = string(l.Calendar.AppendID(nil))
-	}
-	return t
+	return limitTerms{l.Name, l.Units, l.WindowUS(), uint8(l.Algorithm), uint8(l.Scope), uint8(l.Counts), hasBound(l, bounds), l.Calendar.ID()}
 }
 
 // limitOf is the limit of a call with the terms, or else one that had them; nil if there can be none.
@@ -202,9 +198,10 @@ func parseEarlier(text string, c *store.Call, v *store.Verdict) error {
 }
 
 // zoneOf is the zone of a record. One that this program lacks, as of a process with newer zone data, keeps its name.
-func zoneOf(name string) (*time.Location, error) {
-	if zone, err := zones.Load(name); err == nil {
-		return zone, nil
+func zoneOf(name string) *time.Location {
+	zone, err := zones.Load(name)
+	if err != nil {
+		return time.FixedZone(name, 0)
 	}
-	return time.FixedZone(name, 0), nil
+	return zone
 }

@@ -42,7 +42,7 @@ type PlannedKey struct {
 
 	Longest int64 // the longest W, µs; that of a bounded limit as long as a Bound may make it
 
-	calendar string // Calendar.AppendID of periods
+	calendar string // Calendar.ID of periods
 }
 
 // ttlMargin is at most added to what a key needs, so that no answer depends on a TTL.
@@ -94,7 +94,7 @@ func newKeyPlan(limits []*quota.Limit, together func(a, b *quota.Limit) bool) *K
 		}
 		if l.Calendar != nil { // a clock that is set back makes a period longer by no more than that
 			key.Life = key.TTL + 2*l.Window
-			key.calendar = string(l.Calendar.AppendID(nil))
+			key.calendar = l.Calendar.ID()
 		}
 		if key.Holds {
 			key.Life = max(key.Life, quota.MaxTTL+HoldsMargin)

@@ -274,11 +274,7 @@ func (w *world) ask(i int, tenant string) bool {
 
 // partition is a tenant's, and id its name between regions.
 func (r *region) partition(tenant string) quota.CounterKey {
-	key := quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: r.limit.WindowUS()}
-	if c := r.limit.Calendar; c != nil {
-		key.Calendar = string(c.AppendID(nil))
-	}
-	return key
+	return quota.CounterKey{Tenant: tenant, Policy: "p", Limit: "strict", WindowUS: r.limit.WindowUS(), Calendar: r.limit.Calendar.ID()}
 }
 
 func id(key *quota.CounterKey) uint64 { return wire.NewKey(nil, "").LoansID(key) }

@@ -56,7 +56,7 @@ func (v *Overlay) Edit(ctx context.Context, e quota.Edit) (quota.Edited, error) 
 			replaced = known.Version
 		}
 		next.Version = replaced.Next(v.o.TimeUS(), v.o.Region)
-		text := string(next.AppendText(nil))
+		text := next.Text()
 		swapped, err := v.keeper.swap(ctx, true, replacement{next.Tenant, kept, text})
 		if err != nil {
 			return quota.Edited{}, fmt.Errorf("keep the override: %w", err)

@@ -175,7 +175,7 @@ func TestNeverTheSame(t *testing.T) {
 	}
 	once := 0
 	for _, o := range all[0].table.of(sliceOf(ahead.Tenant)) {
-		once += len(overrideLine(o.Tenant, string(o.AppendText(nil))))
+		once += len(overrideLine(o.Tenant, o.Text()))
 	}
 	turn(600)
 	if most := 2 * int(10*time.Minute/againMost+5); sentBytes > most*once { // by both

@@ -44,7 +44,7 @@ func TestFull(t *testing.T) {
 	send := func(all ...*quota.Override) {
 		var b strings.Builder
 		for _, o := range all {
-			b.WriteString(overrideLine(o.Tenant, string(o.AppendText(nil))))
+			b.WriteString(overrideLine(o.Tenant, o.Text()))
 		}
 		p.handle(t.Context(), received{from, []byte(b.String())})
 	}
@@ -96,7 +96,7 @@ func TestFullWhileLoading(t *testing.T) {
 	s := newStore()
 	p := alone(t, s, nowUS)
 	p.loaded.Store(false)
-	if a := (&arrival{Override: invented(1), text: string(invented(1).AppendText(nil))}); p.merge(t.Context(), quota.Process{}, []*arrival{a}) || s.count() != 0 {
+	if a := (&arrival{Override: invented(1), text: invented(1).Text()}); p.merge(t.Context(), quota.Process{}, []*arrival{a}) || s.count() != 0 {
 		t.Errorf("it was taken in: %v", a.err)
 	}
 }
@@ -230,7 +230,7 @@ func TestLoadedIsAll(t *testing.T) {
 	p.loaded.Store(false)
 	for i := range 1000 {
 		o := invented(i)
-		s.texts[sliceOf(o.Tenant)][o.Tenant] = string(o.AppendText(nil))
+		s.texts[sliceOf(o.Tenant)][o.Tenant] = o.Text()
 	}
 	for steps := 0; !p.loaded.Load(); steps++ {
 		if p.step(t.Context()); steps > 10*sliceCount {

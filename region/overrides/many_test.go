@@ -116,7 +116,7 @@ func TestMany(t *testing.T) {
 	for i := range n {
 		e := units(fmt.Sprintf("customer-%09d", i), "sustained", 600+i%5000)
 		e.Override.Version = quota.OverrideVersion{Counter: 1, WallUS: 1_700_000_000_000_000 - int64(i), Region: "eu"}
-		text := e.Override.AppendText(nil)
+		text := e.Override.Text()
 		size += len(e.Override.Tenant) + len(text)
 		pipe.HSet(t.Context(), overrides.KeyOf(e.Override.Tenant), e.Override.Tenant, text)
 		if pipe.Len() == 10_000 || i == n-1 {

@@ -397,7 +397,7 @@ func (v *Overlay) settle(ctx context.Context, all []*quota.Override, texts map[s
 		case o.Forgotten(nowUS):
 			changes, ended = append(changes, replacement{o.Tenant, text, ""}), append(ended, o)
 		case !holds(text, o):
-			changes = append(changes, replacement{o.Tenant, text, string(o.AppendText(nil))})
+			changes = append(changes, replacement{o.Tenant, text, o.Text()})
 			if text == "" {
 				lost.Store(true)
 			}

@@ -405,7 +405,7 @@ func TestText(t *testing.T) {
 				o.Enforcement = &e
 			}
 		}
-		text := string(o.AppendText(nil))
+		text := o.Text()
 		got, err := quota.ParseOverride(o.Tenant, text)
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
@@ -427,7 +427,7 @@ func FuzzText(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := quota.ParseOverride("acme", string(o.AppendText(nil)))
+		again, err := quota.ParseOverride("acme", o.Text())
 		if err != nil || !again.SameTerms(o) || again.Version != o.Version {
 			t.Errorf("%q: %+v became %+v, %v", text, o, again, err)
 		}

@@ -133,7 +133,7 @@ type sent struct {
 
 // mergeOne has a process take one override of another region in.
 func (f *follower) mergeOne(ctx context.Context, from string, o *quota.Override) error {
-	a := &arrival{Override: o, text: string(o.AppendText(nil))}
+	a := &arrival{Override: o, text: o.Text()}
 	f.loaded.Store(true)
 	f.merge(ctx, quota.Process{Region: from}, []*arrival{a})
 	return a.err
@@ -169,7 +169,7 @@ func TestLargestCounter(t *testing.T) {
 		p, peer := alone(t, here, nowUS), alone(t, there, nowUS)
 		claimed := l("a", 7)
 		claimed.Version = quota.OverrideVersion{Counter: 1<<52 - 1, WallUS: wallUS, Region: "zz"}
-		text := string(claimed.AppendText(nil))
+		text := claimed.Text()
 		for _, f := range []*follower{p, peer} {
 			o, err := quota.ParseOverride("a", text)
 			if err != nil {
@@ -219,7 +219,7 @@ func TestEqualEditsWaitBoth(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			for _, r := range p.publish(t.Context(), &o, string(o.AppendText(nil))) {
+			for _, r := range p.publish(t.Context(), &o, o.Text()) {
 				if r.Result != quota.EditApplied {
 					t.Errorf("%s: %s", r.Region, r.Result)
 				}
@@ -290,7 +290,7 @@ func TestAcknowledgedIsKept(t *testing.T) {
 		if err := merge(p, versions[2]); err != nil {
 			t.Fatal(err)
 		}
-		if want := string(versions[2].AppendText(nil)); s.text("a") != want {
+		if want := versions[2].Text(); s.text("a") != want {
 			t.Errorf("it acknowledged %q and keeps %q", want, s.text("a"))
 		}
 	}

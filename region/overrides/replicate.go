@@ -183,7 +183,7 @@ func (v *Overlay) everywhere(ctx context.Context, o *quota.Override, kept string
 		return []quota.RegionEdit{{Region: v.o.Region, Result: quota.EditApplied}}
 	}
 	if !holds(kept, o) { // redis has lost it, and gets it again with its slice
-		kept = string(o.AppendText(nil))
+		kept = o.Text()
 	}
 	return v.publish(ctx, o, kept)
 }
@@ -449,7 +449,7 @@ func (f *follower) answer(ctx context.Context, theirs *[sliceCount]uint64) {
 				}
 				text := texts[o.Tenant]
 				if !holds(text, o) {
-					text = string(o.AppendText(nil))
+					text = o.Text()
 				}
 				line := overrideLine(o.Tenant, text)
 				at.after, f.budget = o.Tenant, f.budget-len(line)

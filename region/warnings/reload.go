@@ -74,7 +74,7 @@ func limitsAnew(before, top *region.Topology) (anew []string) {
 func kept(was *quota.Policy, l *quota.Limit, others bool) bool {
 	under := func(same func(old *quota.Limit) bool) bool {
 		return slices.ContainsFunc(was.Limits, func(old quota.Limit) bool {
-			return same(&old) && old.Calendar.Same(l.Calendar) && quota.SamePartition(&old, l)
+			return same(&old) && old.Calendar.ID() == l.Calendar.ID() && quota.SamePartition(&old, l)
 		})
 	}
 	return under(func(old *quota.Limit) bool {

@@ -137,7 +137,7 @@ func (o *watch) readPeriods(c *redis.Client, region string) error {
 	tenants, keys := make([]string, traffic.HourTenants), make([]string, traffic.HourTenants)
 	for i := range tenants {
 		tenants[i] = traffic.HourTenant(i)
-		keys[i] = fmt.Sprintf("rl:{%s}:p.limit.%s:%s:::", tenants[i], hours.AppendID(nil), traffic.Hour)
+		keys[i] = fmt.Sprintf("rl:{%s}:p.limit.%s:%s:::", tenants[i], hours.ID(), traffic.Hour)
 	}
 	values, err := c.MGet(context.Background(), keys...).Result()
 	if err != nil {

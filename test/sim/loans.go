@@ -202,10 +202,7 @@ func (d *lending) folly(tenant string) {
 	if !ok || err != nil || b.Epoch == 0 {
 		return
 	}
-	key.Partition, key.WindowUS = string(quota.AppendPartition(nil, b.Limit, nil)), b.Limit.WindowUS()
-	if b.Limit.Calendar != nil {
-		key.Calendar = string(b.Limit.Calendar.AppendID(nil))
-	}
+	key.Partition, key.WindowUS, key.Calendar = string(quota.AppendPartition(nil, b.Limit, nil)), b.Limit.WindowUS(), b.Limit.Calendar.ID()
 	id := w.key.LoansID(&key)
 	held, lent := d.operate(&b, &key, store.LoanOp{Kind: store.LoanRecall})
 	if held == nil {
