@@ -7,6 +7,7 @@ import (
 	"github.com/regiond/regiond/limiter/store"
 	"github.com/regiond/regiond/quota"
 	"github.com/regiond/regiond/quota/loan"
+	"github.com/regiond/regiond/quota/sentences"
 )
 
 // readLoans reads, for a request that asks for an explanation, what is lent and borrowed
@@ -58,7 +59,7 @@ func (q *query) explain(d *quota.Decision) {
 				Name: l.Name, Algorithm: l.Algorithm.String(), CeilingTerms: quota.CeilingTerms{Formula: "0 by the override"},
 			}
 		}
-		e.Sentences = d.Sentences()
+		e.Sentences = sentences.Of(d)
 		return
 	}
 	for i := range d.Limits {
@@ -90,5 +91,5 @@ func (q *query) explain(d *quota.Decision) {
 			t.Formula += fmt.Sprintf(", ÷ %d processes", q.processes)
 		}
 	}
-	e.Sentences = d.Sentences()
+	e.Sentences = sentences.Of(d)
 }

@@ -15,7 +15,7 @@
 //	policy.go, limit.go   what it is held to; partition text
 //	units.go, clock.go, counter.go        the counting that Redis and memory share
 //	decision.go    Decision, and the ceilings of global limits
-//	explain.go     why, in terms and in sentences
+//	explain.go     why, in terms; package sentences says it in English
 //	topology.go, text.go, admin.go   the rest of the configuration; names; what operators read
 //
 // Everything here is a value or a pure function: standard library only, no
