@@ -36,7 +36,6 @@ type Queue struct {
 	first    float64       // and their weight
 	underway []*batch
 	flushers int           // goroutines that are about a call
-	spare    sync.Pool     // of *job that nobody else holds
 	fastest  time.Duration // the fastest call since the last probe; 0: there was none
 }
 
@@ -152,11 +151,7 @@ const trialEvery = 50 * time.Millisecond
 // call. What is not Ambiguous was not charged. After an Ambiguous error the calls must not
 // be changed: they may still be read.
 func (q *Queue) Submit(ctx context.Context, calls []store.Call, verdicts []store.Verdict) {
-	j, ok := q.spare.Get().(*job)
-	if !ok {
-		j = &job{done: make(chan struct{}, 1)}
-	}
-	j.ctx, j.calls, j.verdicts, j.span, j.end = ctx, calls, verdicts, q.spans.of(ctx), len(calls)
+	j := &job{ctx: ctx, calls: calls, verdicts: verdicts, span: q.spans.of(ctx), end: len(calls), done: make(chan struct{}, 1)}
 	now := time.Now()
 	left, deadline := q.budget, (<-chan struct{})(nil)
 	until, timed := ctx.Deadline()
@@ -183,8 +178,6 @@ func (q *Queue) Submit(ctx context.Context, calls []store.Call, verdicts []store
 	q.mu.Unlock()
 	select {
 	case <-j.done:
-		*j = job{done: j.done}
-		q.spare.Put(j)
 	case <-deadline:
 		q.leaveBehind(j)
 	}
