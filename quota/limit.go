@@ -326,9 +326,11 @@ type Bound struct {
 	// then the region has what the others lend it; 0 for never.
 	BurntUntilUS int64
 	// BurntThrough is of a limit with a calendar: the number of the last period for which the share is burnt, 0 for none. There
-	// BurntUntilUS is its end, to be shown. Its negative says that an operator has reopened the region: the share is its own again, and
-	// what was borrowed in periods through that number, which a store that was rolled back may show as it was, stays void. See In.
+	// BurntUntilUS is its end, to be shown. See In.
 	BurntThrough int64
+	// LostIn is the epoch that began when data were lost last, 0 for never. Under a calendar what was borrowed in an earlier one is void,
+	// also once an operator has reopened the region: a store that was rolled back may show it as it was.
+	LostIn uint32
 	// SinceUS is the store's TIME when the epoch began.
 	SinceUS int64
 	// FromUS and ToUS are the first and the last TIME of the store at which the epoch counts as known: a call that is
@@ -367,9 +369,6 @@ func (b Bound) In(period int64) Bound {
 	}
 	return b
 }
-
-// VoidThrough is the number of the last period in which what was borrowed before the epoch is void, 0 for none.
-func (b Bound) VoidThrough() int64 { return max(b.BurntThrough, -b.BurntThrough) }
 
 // At is the bound as it holds at a TIME of the store. While the share is burnt, one before the epoch began is not known either:
 // the clock stepped back, and what is admitted then would not count.

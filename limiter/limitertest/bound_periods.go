@@ -173,6 +173,7 @@ func (w *periodWorld) lose(r *periodRegion) {
 	*r = periodRegion{name: r.name, store: r.store, now: r.now, us: r.us, most: r.us, tenant: fmt.Sprint(r.tenant, "-", w.id), bound: r.bound}
 	r.bound.BurntThrough, r.bound.BurntUntilUS, r.bound.SinceUS = max(r.bound.BurntThrough, last.Number), last.End, r.us
 	r.bound.Epoch++
+	r.bound.LostIn = r.bound.Epoch
 }
 
 // count is the period that counts in a region, to be charged n units.
@@ -357,7 +358,7 @@ func LoansOfPeriods(t *testing.T, newStore New) {
 	}
 	stepped, lost := bound, bound
 	stepped.Epoch++
-	lost.Epoch, lost.BurntThrough, lost.BurntUntilUS, lost.SinceUS = 9, hour.Number, hour.End, Epoch
+	lost.Epoch, lost.LostIn, lost.BurntThrough, lost.BurntUntilUS, lost.SinceUS = 9, 9, hour.Number, hour.End, Epoch
 	for _, row := range []struct {
 		what  string
 		us    int64
@@ -383,7 +384,7 @@ func LoansOfPeriods(t *testing.T, newStore New) {
 	c.Loans = []store.LoanOp{{Kind: store.LoanAccept, Grant: grant}}
 	ask(Epoch, c, bound)
 	reopened := bound
-	reopened.Epoch, reopened.BurntThrough = 10, -hour.Number
+	reopened.Epoch, reopened.LostIn = 10, 9
 	for _, b := range []quota.Bound{reopened, reopened} {
 		if v := ask(Epoch, q.Call("initech", store.OpPeek, 1, nil), b); v.Limits[0].Bounded != 4 {
 			t.Errorf("a region that is reopened has %d under the bound, want its share, 4", v.Limits[0].Bounded)
@@ -438,5 +439,64 @@ func LoansOfPeriods(t *testing.T, newStore New) {
 	}
 	if hold("hooli", hour.End+1); !settle(hour.End+2, hour.End+1) {
 		t.Error("a reservation that is settled in its period does not count as one")
+	}
+}
+
+// LoansAfterALoss holds that a loss voids once what was borrowed in a period, in whichever later epoch a partition is asked for again.
+// What is borrowed after it survives epochs in which nothing is lost, so that what was used of it leaves the rest.
+func LoansAfterALoss(t *testing.T, newStore New) {
+	s, now := newStore(t)
+	limit := boundedCalendar(12)
+	q, hour := Ask(limit), limit.Calendar.At(Epoch)
+	before := quota.Bound{Share: 4, Epoch: 7}
+	lost := quota.Bound{Share: 4, Epoch: 9, LostIn: 9, BurntThrough: hour.Number, BurntUntilUS: hour.End, SinceUS: Epoch}
+	kept, again, reopened := lost, lost, quota.Bound{Share: 4, Epoch: 10, LostIn: 9}
+	kept.Epoch, again.Epoch, again.LostIn = 10, 11, 11
+	now(Epoch)
+	for _, row := range []struct {
+		what    string
+		tenant  string
+		bound   quota.Bound
+		lent    int64 // of the loan of this epoch so far; 0: nothing comes
+		cost    int64
+		outcome byte
+		bounded int64
+	}{
+		{"3 of 5 borrowed are used", "acme", before, 5, 7, store.Admitted, 9},
+		{"5 are borrowed of which none is used yet", "rest", before, 5, 0, 0, 9},
+		{"5 are borrowed that an operator answers for", "open", before, 5, 0, 0, 9},
+		{"a loss voids them", "acme", lost, 0, 1, store.Denied, 0},
+		{"8 are borrowed anew", "acme", lost, 8, 1, store.Admitted, 8},
+		{"an epoch begins in which nothing is lost", "acme", kept, 0, 0, 0, 8},
+		{"the loan grows", "acme", kept, 9, 1, store.Admitted, 9},
+		{"all is used", "acme", kept, 0, 1, store.Denied, 9},
+		{"what was lost before that epoch is void", "rest", kept, 0, 1, store.Denied, 0},
+		{"and once an operator has reopened the region", "open", reopened, 0, 0, 0, 4},
+		{"another loss", "acme", again, 0, 1, store.Denied, 0},
+	} {
+		decide := func(c store.Call) store.Verdict {
+			c.Bounds = []quota.Bound{row.bound}
+			v, err := DecideOne(s, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		if row.lent > 0 {
+			id := loan.ID{Epoch: 5, Stamp: int64(max(row.bound.LostIn, 1))}
+			g := loan.Grant{From: "b", ID: id, Units: row.lent, Epoch: row.bound.Epoch, Time: Epoch, Period: hour.Number}
+			g.New = g.Epoch < kept.Epoch
+			c := q.Call(row.tenant, store.OpLoans, 0, nil)
+			c.Loans = []store.LoanOp{{Kind: store.LoanAccept, Grant: g}}
+			decide(c)
+		}
+		if v := decide(q.Call(row.tenant, store.OpPeek, 1, nil)); v.Limits[0].Bounded != row.bounded {
+			t.Errorf("%s: %d under the bound, want %d", row.what, v.Limits[0].Bounded, row.bounded)
+		}
+		if row.cost > 0 {
+			if v := decide(q.Call(row.tenant, store.OpCheck, row.cost, nil)); v.Outcome != row.outcome {
+				t.Errorf("%s: %d more are answered %c, want %c", row.what, row.cost, v.Outcome, row.outcome)
+			}
+		}
 	}
 }

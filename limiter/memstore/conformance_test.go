@@ -32,6 +32,8 @@ func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedMemory
 
 func TestLoansOfPeriods(t *testing.T) { limitertest.LoansOfPeriods(t, timedMemory) }
 
+func TestLoansAfterALoss(t *testing.T) { limitertest.LoansAfterALoss(t, timedMemory) }
+
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedMemory) }
 
 func TestReportOfASwing(t *testing.T) { limitertest.ReportOfASwing(t, timedMemory) }

@@ -66,6 +66,8 @@ func TestPeriodBounds(t *testing.T) { limitertest.RunPeriodBounds(t, timedRedis(
 
 func TestLoansOfPeriods(t *testing.T) { limitertest.LoansOfPeriods(t, timedRedis(t)) }
 
+func TestLoansAfterALoss(t *testing.T) { limitertest.LoansAfterALoss(t, timedRedis(t)) }
+
 func TestBehindTheEpoch(t *testing.T) { limitertest.BehindTheEpoch(t, timedRedis(t)) }
 
 func TestCountersAddUpWhenTheClockSteps(t *testing.T) { limitertest.CountersAddUp(t, timedRedis(t)) }

@@ -147,11 +147,11 @@ func appendBounds(args []any, c *store.Call, fence func(quota.Bound) quota.Bound
 	for _, l := range c.Plan.Limits {
 		if l.MaxOvershoot > 0 {
 			b, terms := fence(c.Bounds[n]), loan.TermsOfLimit(l)
-			burnt := b.BurntUntilUS
+			burnt, since := b.BurntUntilUS, b.SinceUS
 			if l.Calendar != nil {
-				burnt = b.BurntThrough
+				burnt, since = b.BurntThrough, int64(b.LostIn)
 			}
-			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), burnt, b.SinceUS, b.FromUS, b.ToUS,
+			args = append(args, b.Share, fmt.Sprintf("%010d", b.Epoch), burnt, since, b.FromUS, b.ToUS,
 				terms.Keep(), terms.Length, b.WindowUS(l), terms.MaxTTL)
 			n++
 		}

@@ -89,8 +89,10 @@ type Store struct {
 	// made good.
 	Lost int64
 	// DataLost is the largest clock by which anything can have counted that was lost last, as Lost; but a step of the clock, by which no
-	// period of a calendar begins anew, is none. Negative once an operator has reopened the region: see quota.Bound.BurntThrough.
+	// period of a calendar begins anew, is none. 0 too once an operator has reopened the region.
 	DataLost int64
+	// LostIn is the epoch that such a loss has begun last, 0 for none.
+	LostIn uint32
 	// Unwatched is for how long no process has watched the clock since then: it may have stepped, so that does not count.
 	Unwatched int64
 	// FastPPM and Drifting are those of a quota.Bound.
@@ -280,13 +282,13 @@ func (t Terms) usable(l *Loan) int64 {
 // it can matter: longer than Keep if the window was longer then. A record of which all was returned stays a while too, so
 // that its ID is not used again while the grant may be accepted.
 //
-// Loans of a period end by its number, which no step of a clock changes. So a new epoch voids those held only if data of the period
-// are lost: what was returned of them, or used, may be among that.
+// Loans of a period end by its number, which no step of a clock changes. So those held are void only if data were lost since the book
+// was written: what was returned of them, or used, may be among that.
 func (b *Book) settle(now int64) {
 	switch {
 	case b.Period.Number != 0:
-		if b.State.Epoch < b.Bound.Epoch {
-			b.Held = slices.DeleteFunc(b.Held, func(l Loan) bool { return l.Period <= b.VoidThrough() })
+		if b.State.Epoch < b.LostIn {
+			b.Held = nil
 		}
 		b.State.Epoch = max(b.State.Epoch, b.Bound.Epoch)
 	case b.State.Epoch != b.Bound.Epoch:

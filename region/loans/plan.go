@@ -40,7 +40,7 @@ func (t *Tender) look(p *tended, b *Bound, v *store.Verdict) bool {
 	}
 	if voided > 0 && before.Epoch != b.Epoch {
 		reason := voidClock
-		if before.BurntUntilUS != p.book.BurntUntilUS {
+		if before.LostIn != b.LostIn || before.BurntUntilUS != p.book.BurntUntilUS {
 			reason = voidLost
 		}
 		t.metrics.voided.Add(int64(voided), "reason", reason)

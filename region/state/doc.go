@@ -4,7 +4,8 @@
 //
 //	file ── Adopt ─▶ State ── region.lua ─▶ Redis: hash rl:region
 //	view ── See, Settle ─▶ │ (Agree)            topology        JSON of Topology
-//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first, unwatched, TIME of lost data
+//	loans ◀── Store ───────┤                    epoch           number, TIME of the last loss and of its begin, the first, unwatched,
+//	                       │                                    TIME and epoch of lost data
 //	                       │                    server          run_id, TIME when it was found, entries that are asked
 //	view ◀── Snapshot ─────┤                    watched         TIME, and by how much it was ahead of a host's clock
 //	clock.Clock ◀── TIME ──┘                    boot:instance   TIME, turn, regions received, epoch

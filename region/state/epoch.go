@@ -158,12 +158,9 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
 	var now loan.Store
 	var began uint32
-	n, _ := fmt.Sscanf(r.epoch, "%d %d %d %d %d %d", &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched, &now.DataLost)
-	switch {
-	case n < 5 || now.Epoch == 0:
+	n, _ := fmt.Sscan(r.epoch, &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched, &now.DataLost, &now.LostIn)
+	if n < 7 || now.Epoch == 0 {
 		return fmt.Errorf("field epoch of the key %s is %.40q; delete it", Key, r.epoch)
-	case n == 5: // as a former version has it
-		now.DataLost = now.Lost
 	}
 	e.first = began
 	first, noticed := e.since == 0, e.renew

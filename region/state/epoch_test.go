@@ -127,9 +127,9 @@ func TestEpoch(t *testing.T) {
 			s.ahead.Add(-int64(time.Hour))
 			s.redis.FlushAll()
 		}, true, true},
-		{"an earlier epoch is in the store again", func(s *shared, _ *state.State) { s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0") }, true, true},
+		{"an earlier epoch is in the store again", func(s *shared, _ *state.State) { s.redis.HSet(state.Key, "epoch", "7 0 7000000 7 0 0 0") }, true, true},
 		{"a loss that is reported while another process renews", func(s *shared, one *state.State) {
-			s.redis.HSet(state.Key, "epoch", fmt.Sprintf("%d 0 7000000 7 0", one.Store().Epoch+5))
+			s.redis.HSet(state.Key, "epoch", fmt.Sprintf("%d 0 7000000 7 0 0 0", one.Store().Epoch+5))
 			one.Lose(time.Now().UnixMicro())
 		}, true, true},
 		{"a peer has seen a later one", func(_ *shared, one *state.State) { one.Seen(one.Store().Epoch + 1000) }, true, true},
@@ -193,7 +193,8 @@ func TestEpoch(t *testing.T) {
 				t.Errorf("%s: the epoch began at %d and now at %d, after a loss at %d", row.name, before.Since, after.Since, after.Lost)
 			}
 			steps := strings.Contains(row.name, "clock") && row.name != "the clock steps beyond the life of keys"
-			if (after.DataLost != 0) != (row.lost && !steps) {
+			dataLost := row.lost && !steps
+			if (after.DataLost != 0) != dataLost || (after.LostIn > before.Epoch) != dataLost || after.LostIn > after.Epoch {
 				t.Errorf("%s: the periods of calendars have lost data: %v", row.name, after)
 			}
 			cause := state.Unknown

@@ -223,12 +223,12 @@ func TestReopen(t *testing.T) {
 		if got := one.Store(); got != open || open.Lost != 0 || open.Epoch <= lost.Epoch || two.Store() != open {
 			t.Errorf("the epoch was %v, then %v, and is %v and %v", lost, open, got, two.Store())
 		}
-		if open.DataLost != -lost.DataLost {
-			t.Errorf("what was borrowed is void until %d, want as long as there was a loss, %d", -open.DataLost, lost.DataLost)
+		if open.DataLost != 0 || open.LostIn != lost.Epoch {
+			t.Errorf("what was borrowed before epoch %d is void, want %d", open.LostIn, lost.Epoch)
 		}
 		s.ahead.Add(-int64(time.Second))
 		turns()
-		if got := one.Store(); got.Lost != 0 || got.Epoch <= open.Epoch || got.DataLost != open.DataLost {
+		if got := one.Store(); got.Lost != 0 || got.Epoch <= open.Epoch || got.DataLost != 0 || got.LostIn != open.LostIn {
 			t.Errorf("a step back has made of the epoch %v %v", open, got)
 		}
 		one.Lose(time.Now().UnixMicro())

@@ -7,12 +7,12 @@
 --       when another epoch begins: 'another', 'stepped', 'lost' or 'reopen' if ours is in force, '' if the hash has none; the number
 --       of our last turn that was answered; by how much TIME is ahead of our host's clock, µs ('' = we do not watch TIME yet); the
 --       largest TIME that we have seen
--- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched data' (TIME of the last known
---       loss of data or step of TIME forward, 0 = never, -TIME once an operator has reopened the region; when the epoch began; the
---       epoch that began this hash; for how long nobody has watched TIME since the loss, µs; the largest TIME by which anything can
---       have counted that was lost last, 0 = never, negative once reopened), our value as it was, 1 if this turn began the
---       epoch, what of another server (below), 'TIME ahead' of the last turn of a process that watches TIME as it was, then
---       field and value of each other process
+-- Reply TIME in µs, the topology in force ('' = none), the epoch 'number lost since first unwatched data lost_in' (TIME of the last
+--       known loss of data or step of TIME forward, 0 = never, -TIME once an operator has reopened the region; when the epoch began;
+--       the epoch that began this hash; for how long nobody has watched TIME since the loss, µs; the largest TIME by which anything
+--       can have counted that was lost last, 0 = never or reopened; the epoch that the last loss of data began, 0 = never), our
+--       value as it was, 1 if this turn began the epoch, what of another server (below), 'TIME ahead' of the last turn of a
+--       process that watches TIME as it was, then field and value of each other process
 --
 -- A new epoch is larger than those known, and at least TIME in seconds: so large that a process which knows none, in an empty
 -- hash, gives no number again, unless it starts within a second, or TIME is behind what it was then.
@@ -62,8 +62,7 @@ if ARGV[4] ~= '' and ARGV[3] == reply[2] then
   reply[2] = ARGV[4]
 end
 local epoch, lost = string.match(reply[3], '^(%d+) (%-?%d+)')
-local first, unwatched, data = string.match(reply[3], '^%S+ %S+ %S+ (%d+) (%d+) ?(%-?%d*)$')
-if not data or data == '' then data = lost end -- as a former version has it
+local first, unwatched, data, lost_in = string.match(reply[3], '^%S+ %S+ %S+ (%d+) (%d+) (%d+) (%d+)$')
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -95,25 +94,22 @@ else
   local value = run .. ' ' .. since .. left
   if value ~= server then redis.call('HSET', KEYS[1], 'server', value) end
   if ARGV[6] ~= '' and (reply[3] == '' or renew ~= '') then
-    local before = lost
+    local before, number = lost, math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     if renew == 'lost' or reply[3] == '' and (ARGV[5] ~= '' or ARGV[6] ~= '0') then
       local seen = tonumber(ARGV[10])
-      lost, data = reply[1], seen > now and seen <= now + AHEAD and ARGV[10] or reply[1]
+      lost, data, lost_in = reply[1], seen > now and seen <= now + AHEAD and ARGV[10] or reply[1], number
     end
     if renew == 'stepped' then lost = reply[1] end
-    if renew == 'reopen' then
-      lost = '-' .. reply[1]
-      if tonumber(data) > 0 then data = '-' .. data end
-    end
+    if renew == 'reopen' then lost, data = '-' .. reply[1], 0 end
     if math.abs(tonumber(lost or 0)) > now then -- by a clock that was ahead then
       lost = (tonumber(lost) < 0 and '-' or '') .. reply[1]
     end
-    if math.abs(tonumber(data or 0)) > now + AHEAD then data = (tonumber(data) < 0 and '-' or '') .. reply[1] end
+    if tonumber(data or 0) > now + AHEAD then data = reply[1] end
     local at = string.match(reply[7], '^%d+') or now
     unwatched = lost == before and tonumber(lost or 0) > 0 and tonumber(unwatched or 0) + math.max(0, now - at) or 0
-    local number = math.max(tonumber(ARGV[6]) + 1, tonumber(epoch or 0) + 1, tonumber(t[1]))
     if reply[3] == '' then first = string.format('%.0f', number) end
-    reply[3] = string.format('%.0f %s %s %s %.0f %s', number, lost or 0, reply[1], first or 0, unwatched, data or 0)
+    lost_in = tonumber(lost_in or 0)
+    reply[3] = string.format('%.0f %s %s %s %.0f %s %.0f', number, lost or 0, reply[1], first or 0, unwatched, data or 0, lost_in)
     reply[5] = '1'
     redis.call('HSET', KEYS[1], 'epoch', reply[3])
   end

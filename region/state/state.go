@@ -141,7 +141,7 @@ func New(o Options) *State {
 	if o.Eval == nil { // below all that are made of TIME
 		s.epoch.store.Epoch, s.epoch.confirmed = 1+rand.Uint32N(1<<30), true
 		if o.Lost {
-			s.epoch.store.Lost = o.TimeUS()
+			s.epoch.store.Lost, s.epoch.store.LostIn = o.TimeUS(), s.epoch.store.Epoch
 			s.epoch.store.DataLost = s.epoch.store.Lost
 		}
 	}
@@ -380,7 +380,7 @@ func (s *State) inMemory(replace string) (nowUS int64, again bool, err error) {
 	nowUS = s.o.TimeUS()
 	_, err = s.o.Clock.Observe(sent, nowUS)
 	if s.epoch.renew == reopen {
-		s.epoch.store.Lost, s.epoch.store.DataLost = -nowUS, min(s.epoch.store.DataLost, -s.epoch.store.DataLost)
+		s.epoch.store.Lost, s.epoch.store.DataLost = -nowUS, 0
 	}
 	if s.epoch.renew != keep {
 		s.epoch.store.Epoch++

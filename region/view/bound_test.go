@@ -240,7 +240,7 @@ func TestCalendarBurnsItsPeriod(t *testing.T) {
 		{"a step of the clock", loan.Store{Epoch: 7, Lost: ends.Add(-time.Hour).UnixMicro()}, 0, 0, time.UnixMicro(0)},
 		{"a loss", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Hour).UnixMicro(), Unwatched: 1e13}, 0, november, ends},
 		{"a loss at the end", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, 0, november, ends},
-		{"an operator has reopened the region", loan.Store{Epoch: 7, DataLost: -ends.Add(-time.Hour).UnixMicro()}, 0, -november, time.UnixMicro(0)},
+		{"an operator has reopened the region", loan.Store{Epoch: 7, LostIn: 6}, 0, 0, time.UnixMicro(0)},
 		{"a loss while reservations are open", loan.Store{Epoch: 7, DataLost: ends.Add(-time.Second).UnixMicro()}, time.Minute, november + 1, ends.AddDate(0, 1, 0)},
 	} {
 		l := calendarLimit(quota.CalendarMonth)
@@ -254,8 +254,9 @@ func TestCalendarBurnsItsPeriod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, _, ok := c.Bound("standard", l); !ok || b.BurntThrough != row.through || b.BurntUntilUS != row.until.UnixMicro() {
-			t.Errorf("%s: burnt through %d until %v, want %d and %v", row.what, b.BurntThrough, time.UnixMicro(b.BurntUntilUS).UTC(), row.through, row.until)
+		b, _, ok := c.Bound("standard", l)
+		if !ok || b.BurntThrough != row.through || b.BurntUntilUS != row.until.UnixMicro() || b.LostIn != row.of.LostIn {
+			t.Errorf("%s: %+v, want burnt through %d until %v", row.what, b, row.through, row.until)
 		}
 	}
 }

@@ -243,13 +243,11 @@ func (c *Ceilings) bound(s *snapshot, policy string, l *quota.Limit, now time.Du
 		return b, true
 	}
 	of := c.o.Store()
-	b.Epoch, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.Since, of.FastPPM, of.Drifting
+	b.Epoch, b.LostIn, b.SinceUS, b.FastPPM, b.Drifting = of.Epoch, of.LostIn, of.Since, of.FastPPM, of.Drifting
 	switch {
 	case l.Calendar != nil && of.DataLost > 0:
 		last := c.terms(name, l).Burns(l.Calendar, of.DataLost)
 		b.BurntThrough, b.BurntUntilUS = last.Number, last.End
-	case l.Calendar != nil && of.DataLost < 0:
-		b.BurntThrough = -c.terms(name, l).Burns(l.Calendar, -of.DataLost).Number
 	case l.Calendar == nil && of.Lost > 0:
 		b.BurntUntilUS = of.Lost + of.Unwatched + keep.Microseconds()
 	}

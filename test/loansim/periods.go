@@ -17,6 +17,7 @@ type Periodic struct {
 	Steps   int  // how often the clock of each region is set back over the end at most; it goes on by itself
 	Unseen  bool // a new epoch does not begin then: the step is too small to be noticed
 	Losses  int  // how often the store of each region is rolled back at most, to where it was saved once, or was empty
+	Epochs  int  // how many epochs begin for each region at most in which nothing is lost
 	Holds   bool // reservations, which may be settled in another period
 	Flights int  // messages that may be in flight at once
 	Mutant  string
@@ -32,6 +33,7 @@ var PeriodMutants = map[string]string{
 	"past":         "a record ends with its period",
 	"amnesia":      "a store that lost its data is used at once",
 	"no-void":      "what was borrowed survives a loss",
+	"late-void":    "what was borrowed survives a loss that another epoch follows",
 	"unknown-loss": "a process that does not know of a loss accepts what is void",
 	"same-loan":    "a borrower that has lost a loan has the same again",
 	"same-returns": "a return of the loan that was lost counts for the next one",
@@ -72,6 +74,7 @@ type periodRegion struct {
 	saved         periodStore
 	saves         int
 	steps, losses int
+	epochs        int
 }
 
 type periodWorld struct {
@@ -115,6 +118,10 @@ func (o Periodic) book(r *periodRegion, i int, bound quota.Bound) (b *loan.Book,
 		}
 	case "no-void":
 		b.State.Epoch = max(b.State.Epoch, bound.Epoch)
+	case "late-void":
+		if bound.Epoch > bound.LostIn {
+			b.State.Epoch = max(b.State.Epoch, bound.LostIn)
+		}
 	}
 	for _, h := range r.holds {
 		if r.open(h) {
@@ -195,6 +202,12 @@ func (o Periodic) faults(l []*periodWorld, w *periodWorld, i int) []*periodWorld
 		}
 		l = append(l, x)
 	}
+	if r.epochs < o.Epochs {
+		x := w.clone("an epoch begins for %c", letter(i))
+		x.regions[i].epochs++
+		x.regions[i].bound.Epoch++
+		l = append(l, x)
+	}
 	if r.losses < o.Losses {
 		if r.saves == 0 {
 			x := w.clone("the store of %c is saved", letter(i))
@@ -205,6 +218,7 @@ func (o Periodic) faults(l []*periodWorld, w *periodWorld, i int) []*periodWorld
 		y := &x.regions[i]
 		y.periodStore, y.losses, y.before = y.saved.clone(), y.losses+1, y.bound
 		y.bound.Epoch++
+		y.bound.LostIn = y.bound.Epoch
 		if y.bound.BurntThrough = periodNumbers[y.most]; o.Holds {
 			y.bound.BurntThrough = periodNumbers[1] // reservations that are lost could have been settled there
 		}
@@ -396,7 +410,8 @@ func (w *periodWorld) hash() (h [16]byte) {
 	put(w.truth[0], w.truth[1])
 	for i := range w.regions {
 		r := &w.regions[i]
-		put(int64(r.shows), int64(r.most), int64(r.bound.Epoch), r.bound.BurntThrough, int64(r.steps), int64(r.losses), int64(r.saves))
+		put(int64(r.shows), int64(r.most), int64(r.bound.Epoch), int64(r.bound.LostIn), r.bound.BurntThrough, int64(r.steps), int64(r.losses), int64(r.saves))
+		put(int64(r.epochs))
 		keep(&r.periodStore)
 		keep(&r.saved)
 	}
@@ -418,6 +433,8 @@ func PeriodicFor(mutant string) Periodic {
 		o.Steps = 1
 	case "amnesia", "no-void", "unknown-loss", "same-loan":
 		o.Losses = 1
+	case "late-void":
+		o.Losses, o.Epochs = 1, 1
 	case "same-returns":
 		o.Shares, o.Losses, o.Flights = []int64{0, 1}, 1, 2
 	case "hold-on", "hold-used", "hold-lent":
@@ -439,6 +456,9 @@ func (o Periodic) String() string {
 	}
 	if o.Losses > 0 {
 		s += fmt.Sprintf(", each store rolled back %d times", o.Losses)
+	}
+	if o.Epochs > 0 {
+		s += fmt.Sprintf(", %d other epochs in each region", o.Epochs)
 	}
 	if o.Holds {
 		s += ", reservations"

@@ -23,6 +23,7 @@ func TestPeriodicWorlds(t *testing.T) {
 		{Shares: []int64{0, 1}, Flights: 1, Steps: 1},
 		{Shares: []int64{0, 1}, Flights: 1, Steps: 1, Unseen: true, Holds: true},
 		{Shares: []int64{0, 1}, Flights: 1, Losses: 1, Most: most},
+		{Shares: []int64{0, 1}, Flights: 1, Losses: 1, Epochs: 1, Most: most},
 		{Shares: []int64{0, 1}, Flights: 1, Steps: 1, Holds: true, Most: most},
 		{Shares: []int64{1, 1}, Flights: 1, Most: most},
 		{Shares: []int64{1, 1}, Flights: 1, Steps: 1, Losses: 1, Most: most},

@@ -165,30 +165,23 @@ func numberOf(text string) int64 {
 // renewed is the epoch that follows on one, after a turn that knew one and the largest that ever was, and had seen most as TIME.
 func renewed(epoch, known, top, renew, watched string, most, now int64) string {
 	_, lost, _ := strings.Cut(epoch, " ")
-	words := append(strings.Fields(epoch), "", "", "", "", "", "")
-	at, data := numberOf(lost), numberOf(words[5])
-	if words[5] == "" {
-		data = at
-	}
-	before := at
+	words := append(strings.Fields(epoch), "", "", "", "", "", "", "")
+	at, data, lostIn := numberOf(lost), numberOf(words[5]), numberOf(words[6])
+	before, next := at, max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000)
 	switch {
 	case renew == "lost" || epoch == "" && (known != "" || top != "0"):
-		if at, data = now, now; most > now && most <= now+durableAhead {
+		if at, data, lostIn = now, now, next; most > now && most <= now+durableAhead {
 			data = most
 		}
 	case renew == "stepped":
 		at = now
 	case renew == "reopen":
-		at, data = -now, min(data, -data)
+		at, data = -now, 0
 	}
 	at = max(-now, min(at, now)) // by a clock that was ahead then
-	switch {
-	case data > now+durableAhead:
+	if data > now+durableAhead {
 		data = now
-	case data < -now-durableAhead:
-		data = -now
 	}
-	next := max(numberOf(epoch)+1, numberOf(top)+1, now/1_000_000)
 	first, unwatched := next, int64(0)
 	if epoch != "" {
 		first = numberOf(words[3])
@@ -199,7 +192,7 @@ func renewed(epoch, known, top, renew, watched string, most, now int64) string {
 			unwatched += max(0, now-numberOf(watched))
 		}
 	}
-	return fmt.Sprintf("%d %d %d %d %d %d", next, at, now, first, unwatched, data)
+	return fmt.Sprintf("%d %d %d %d %d %d %d", next, at, now, first, unwatched, data, lostIn)
 }
 
 // epoch is that in force: what the deciding script compares with the epoch of each call.

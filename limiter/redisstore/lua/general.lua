@@ -47,7 +47,7 @@ local function read_bounds(plan, bounded, p)
     plan.unknown = plan.unknown or tonumber(epoch) == 0
     l.bound = {
       C = 0, share = tonumber(ARGV[p]), epoch = epoch, kind = kind, after = epoch .. kind .. NOW .. '~', before = epoch .. above,
-      burnt = burnt, since = since, through = by_period and tonumber(ARGV[p + 2]),
+      burnt = burnt, since = since, through = by_period and tonumber(ARGV[p + 2]), lost = tonumber(ARGV[p + 3]),
       keep = tonumber(ARGV[p + 6]), D = tonumber(ARGV[p + 7]), W = l.W, counted = tonumber(ARGV[p + 8]), T = tonumber(ARGV[p + 9]),
     }
     l.bound.lingers, l.bound.period = l.W + l.bound.T, 0

@@ -14,7 +14,8 @@
 -- between while it holds), since (TIME when the epoch began, false while all of the window counts), keep and D (µs),
 -- the limit's W, counted, the window by this server's clock where that is fast, T (max_ttl of reservations, µs, 0 for none),
 -- and lingers, W and T. Of a calendar's limit, after counting_in, period and ends are the number of the one that counts and its end,
--- through is the last period for which the share is burnt (negative: quota.Bound.BurntThrough), and past is loan.Terms.Past; else period is 0.
+-- through is the last period for which the share is burnt, lost is quota.Bound.LostIn, and past is loan.Terms.Past; else
+-- period is 0.
 
 local function loans()
   local sub = string.sub
@@ -71,8 +72,11 @@ local function loans()
       if all[i] == 'c' then
         local epoch = match(all[i + 1], '^(%d+)[ !]%d+ %-?%d+$')
         if not epoch then error('GARBAGE in ' .. key, 0) end
-        same = epoch == t.epoch or t.period > 0 and epoch > t.epoch
-        if t.period > 0 then b.epoch = max(b.epoch, tonumber(epoch)) end
+        same = epoch == t.epoch
+        if t.period > 0 then
+          same, b.epoch = tonumber(epoch) >= t.lost, max(b.epoch, tonumber(epoch))
+          b.changed = not same
+        end
       end
     end
     for i = 1, #all, 2 do
@@ -81,16 +85,14 @@ local function loans()
         local recall, till = match(all[i + 1], '^(%d+) (%d+)$')
         if not recall then error('GARBAGE in ' .. key, 0) end
         if tonumber(till) > TIME then b.recall, b.recall_until = tonumber(recall), tonumber(till) end
-      elseif kind == 'l' or (same or t.period > 0) and kind ~= 'c' and kind ~= 't' then
+      elseif kind == 'l' or same and kind ~= 'c' and kind ~= 't' then
         local units, back, till, T, period, of, base = match(all[i + 1], '^(%d+) (%d+) (%d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
         if not units or not b[kind] then error('GARBAGE in ' .. key, 0) end
         local l = {
           units = tonumber(units), back = tonumber(back), till = tonumber(till), T = tonumber(T) or 0, period = tonumber(period) or 0,
           of = tonumber(of) or 0, base = tonumber(base) or 0,
         }
-        if not same and l.period > 0 then
-          if kind == 'h' and l.period <= math.abs(t.through) then l.till, b.changed = 0, true end
-        elseif not same then
+        if not same and t.period == 0 then
           local keep = t.keep - by_slowest(t.D + t.lingers) + by_slowest(t.D + t.W + max(t.T, l.T))
           l.till = min(max(l.till, TIME + keep), TIME + keep + by_slowest(LONGEST - t.D))
         end

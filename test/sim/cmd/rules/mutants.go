@@ -30,6 +30,7 @@ const (
 	converges    = "./region/overrides TestConvergenceOnANetwork"
 	smallWorlds  = "./test/loansim TestSmallWorlds"
 	reservations = "./test/sim TestReservationsOutlastLoans"
+	lossVoids    = "if b.State.Epoch < b.LostIn {"
 	fenceFrom    = "r.NowUS - (r.Uncertainty + Unseen).Microseconds(), r.NowUS + (r.Uncertainty + budget).Microseconds(), true"
 )
 
@@ -44,7 +45,7 @@ func mutants() []mutant {
 		{name: "a loan counts from the receipt of its grant", file: bookFile, from: "until := g.Time + b.Terms.Length", to: "until := now + b.Terms.Length"},
 		{name: "an extension makes a loan anew", file: bookFile, from: "if !g.New || len", to: "if len"},
 		{name: "a grant of another epoch is accepted", file: bookFile, test: smallWorlds, from: "g.Epoch == b.Bound.Epoch && g.Epoch == b.State.Epoch && ", to: ""},
-		{name: "loans held outlast their epoch", file: bookFile, from: "		b.Held = nil\n", to: ""},
+		{name: "loans held outlast their epoch", file: bookFile, from: "		b.Held = nil\n		for i", to: "		for i"},
 		{name: "records do not stand anew in a new epoch", file: bookFile, from: "			l.Until = min(max(l.Until, now+terms.Keep()), now+terms.KeepAny())\n", to: "			_, _ = l, terms\n"},
 		{name: "loans beyond a smaller share are extended", file: bookFile, from: "case Left(b.Lent, 0) > b.Share:", to: "case false:"},
 		{name: "a store that lost its data is used at once", file: bookFile, from: "return now < b.BurntUntilUS", to: "return false"},
@@ -69,8 +70,10 @@ func mutants() []mutant {
 		{name: "a loan that its borrower lost is granted again", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "	case l.Borrower == r.Epoch:\n", to: "	case true:\n"},
 		{name: "a grant that names a loan makes it anew", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "		return l, false\n", to: "		return l, true\n"},
 		{name: "what a borrower lost is lent to nobody", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "b.newID(now), l.Left(), 0, l.Left(), r.Epoch", to: "b.newID(now), 0, 0, 0, r.Epoch"},
-		{name: "a loss leaves loans of its period", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "return l.Period <= b.VoidThrough()", to: "return false"},
-		{name: "a region that is reopened has its loans again", file: limitFile, test: "./limiter/memstore TestLoansOfPeriods", from: "return max(b.BurntThrough, -b.BurntThrough)", to: "return b.BurntThrough"},
+		{name: "a loss leaves loans of its period", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: lossVoids, to: "if false {"},
+		{name: "a region that is reopened has its loans again", file: bookFile, test: "./limiter/memstore TestLoansAfterALoss", from: lossVoids, to: "if b.State.Epoch < b.LostIn && b.BurntThrough > 0 {"},
+		{name: "a loss that another epoch follows leaves loans", file: bookFile, test: "./limiter/memstore TestLoansAfterALoss", from: lossVoids, to: "if b.State.Epoch < b.LostIn && b.Bound.Epoch == b.LostIn {"},
+		{name: "an epoch in which nothing is lost voids loans", file: bookFile, test: "./limiter/memstore TestLoansAfterALoss", from: lossVoids, to: "if b.State.Epoch < b.Bound.Epoch && b.LostIn > 0 {"},
 		{name: "a record ends with its period", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "return b.Period.End + b.Terms.Past", to: "return b.Period.End"},
 		{name: "a loan of another period is returned", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: "	case l.Period == b.Period.Number:\n", to: "	default:\n"},
 		{name: "a process that knows of no loss has what was void", file: bookFile, test: "./limiter/memstore TestLoansOfPeriods", from: " && g.Epoch == b.State.Epoch", to: ""},
