@@ -1,6 +1,7 @@
 package loan_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -232,6 +233,36 @@ func TestPlan(t *testing.T) {
 	}
 	if back != 1 || unused == 0 {
 		t.Errorf("the borrower returns %d and leaves %d unused; of what it holds 1 is free: %+v", back, unused, ops)
+	}
+}
+
+// TestPlanAfterALoss: a region that has lost data borrows beyond what it is known to have used of the period, and nothing if that
+// is more than its part of what the others have.
+func TestPlanAfterALoss(t *testing.T) {
+	half := func() float64 { return 0.5 }
+	for _, row := range []struct {
+		used    int64
+		borrows bool
+	}{{0, true}, {20, true}, {49, true}, {50, false}, {90, false}} {
+		a, b := twoBooks()
+		for _, book := range []*loan.Book{a, b} {
+			book.Share, book.Period = 100, quota.PeriodUnits{Number: 7, End: 1 << 60}
+		}
+		b.BurntUntilUS = math.MaxInt64
+		pa := loan.Planner{Terms: a.Terms, Bound: 200, Regions: 2, Trip: 100_000, Tick: 50_000}
+		pb := pa
+		_, want := pb.Plan(b, clockB, row.used, 120, 1, true, half)
+		if want != nil {
+			pa.Receive(clockA, *want)
+		}
+		ops, _ := pa.Plan(a, clockA, 0, 0, 0, false, half)
+		for _, o := range ops {
+			g, _ := a.Lend(clockA, 0, o.Units, o.Want.Request(o.ID))
+			b.Accept(clockB, g)
+		}
+		if room := b.Room(clockB, row.used); (room > 0) != row.borrows || row.borrows != (len(ops) > 0) {
+			t.Errorf("with %d units used before it may admit %d, by %+v", row.used, room, ops)
+		}
 	}
 }
 

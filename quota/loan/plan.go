@@ -237,7 +237,8 @@ func (p *Planner) Plan(b *Book, now, used, asked, cost int64, denied bool, rnd f
 		Cost: p.last.cost, Need: x.need, Lack: max(0, x.target-ceiling), Burnt: b.burnt(now), Held: b.Held,
 		Period: b.Period.Number,
 	}
-	if b.Period.Number != 0 && want.Burnt && x.slack < 0 { // what was used before the loss counts on: to borrow as much is no use
+	// What was used of a period before the loss counts on. Where that is more than the others leave, what they lend is of no use.
+	if b.Period.Number != 0 && want.Burnt && x.slack < 0 && used >= p.part(b.Share, max(0, p.Bound-b.Share)) {
 		want.Lack = 0
 	}
 	x.held = slices.DeleteFunc(slices.Clone(b.Held), func(l Loan) bool { return l.Until <= now })
