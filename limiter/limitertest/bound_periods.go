@@ -341,6 +341,11 @@ func LoansOfPeriods(t *testing.T, newStore New) {
 	if g := operate(Epoch, store.LoanOp{Kind: store.LoanLend, Request: named}).Grant; g.ID != first.ID || g.Units != 2 || g.New {
 		t.Errorf("a request that names the loan is answered with %+v, after %+v", g, again)
 	}
+	later := named
+	later.Period++
+	if r := operate(hour.End, store.LoanOp{Kind: store.LoanLend, Request: later}); r != (store.LoanResult{}) {
+		t.Errorf("a request of the next period that names the loan is answered with %+v", r.Grant)
+	}
 	if r := operate(hour.End, store.LoanOp{Kind: store.LoanReturn, Units: 5, Peer: "b", ID: grant.ID}); r != (store.LoanResult{}) {
 		t.Errorf("a return in the next period: %+v", r)
 	}

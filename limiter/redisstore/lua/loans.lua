@@ -202,11 +202,13 @@ local function loan_ops(_, _, load, save, left, full, own, over, hold, forget)
     return peer .. ' ' .. int(b.epoch) .. ' ' .. int(stamp)
   end
 
-  -- lent_in returns the name of the only record of what was lent to a peer in a period: loan.Book.lentIn.
+  -- lent_in returns the name of the only record of what was lent to a peer in a period: loan.Book.lentIn. '' is none: a request may
+  -- name the loan of another one.
   local function lent_in(b, peer, period)
     for id, l in pairs(b.l) do
       if l.period == period and match(id, '^%S+') == peer then return id end
     end
+    return ''
   end
 
   -- regrant is loan.Book.regrant for the record was: the name of the one that may grow, and 1 if its grant makes a loan.
