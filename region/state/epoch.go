@@ -167,9 +167,10 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store,
 	if e.renew == reopen { // that is for the loss known, so it is not tried again
 		e.renew = keep
 	}
+	more := now.LostIn != e.store.LostIn // data; what else begins an epoch is no answer to a loss of data
 	if now.Epoch != e.store.Epoch {
 		e.confirmed = !first || r.began && sure // since our first turn we watch the clock
-		if r.began || !first && (e.renew == another || now.Lost != e.store.Lost) {
+		if (r.began || !first) && (more || e.renew < lost && (r.began || e.renew == another || now.Lost != e.store.Lost)) {
 			e.renew = keep
 		}
 	}
@@ -177,7 +178,7 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store,
 		e.since = max(at, 1)
 	}
 	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
-	noted := now.Lost != e.store.Lost && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
+	noted := more && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
 	if now.Lost != e.store.Lost && noticed < stepped {
 		e.cause.Store(int32(Unknown))

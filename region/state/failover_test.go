@@ -194,6 +194,50 @@ func TestLossAfterAClockWasSetBack(t *testing.T) {
 	})
 }
 
+// A step of the clock burns no period of a calendar. So one that a process has noted is no answer to a loss that another finds then.
+func TestLossBesideAStep(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		key  string
+	}{
+		{"a replica takes over that is ahead, and behind by the last turn of one", state.Key},
+		{"a replica of another primary", otherKey},
+		{"a partition shows the loss while its process does not reach the store", ""},
+	} {
+		inBubble(t, func(s *shared) {
+			one, run := s.join("one")
+			stop := run()
+			two, run := s.join("two")
+			time.Sleep(time.Second / 2)
+			stopTwo := run()
+			time.Sleep(time.Minute - time.Second/4)
+			before := one.Store()
+			copied := s.copy(row.key)
+			time.Sleep(time.Second / 2) // in which one of them has made a turn
+			ahead := &s.ahead
+			if row.key == otherKey {
+				ahead = &s.otherAhead
+			}
+			ahead.Add(int64(time.Second))
+			if row.key == "" {
+				s.awayFor.Store("one")
+				one.Lose(time.Now().UnixMicro())
+				time.Sleep(2 * state.TurnEvery)
+				s.awayFor.Store("")
+			} else {
+				s.restore(row.key, copied)
+				s.runs.Add(1)
+			}
+			time.Sleep(20 * time.Second)
+			if got := one.Store(); before.Epoch == 0 || before.LostIn != 0 || got.DataLost == 0 || got.LostIn <= before.Epoch || got != two.Store() {
+				t.Errorf("%s: the epoch was %+v, and is %+v and %+v", row.name, before, got, two.Store())
+			}
+			stop()
+			stopTwo()
+		})
+	}
+}
+
 // An operator reopens a region that has lost data: for all its processes, for that loss alone, and not while it asks about
 // another server.
 func TestReopen(t *testing.T) {

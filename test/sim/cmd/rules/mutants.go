@@ -87,6 +87,8 @@ func mutants() []mutant {
 		{name: "what a burnt share's loans are used for does not count", file: limitFile, test: "./limiter/memstore TestBehindTheEpoch", from: "		return b.SinceUS\n", to: "		return nowUS\n"},
 		{name: "nobody is asked what another server lacks", file: durableFile, only: "failover-killed", from: "				words = append(words, f[0])\n", to: "				_ = f\n"},
 		{name: "a first process goes on in the old epoch", file: epochFile, from: "e.confirmed = !first || r.began && sure //", to: "e.confirmed = true //"},
+		{name: "a step that is noted answers for a loss", file: epochFile, test: "./region/state TestLossBesideAStep", from: "noted := more &&", to: "noted := now.Lost != e.store.Lost &&"},
+		{name: "a step that another noted answers for a loss", file: epochFile, test: "./region/state TestLossBesideAStep", from: "more || e.renew < lost && (", to: "more || ("},
 		{name: "a step that nobody watched is not noticed", file: epochFile, test: "./region/state TestUnwatchedStep", from: "e.renew = max(another, unwatched())", to: "e.renew = another"},
 		{name: "a record ends before reservations on its loan", file: bookFile, test: reservations, from: "return t.MaxTTL + t.Window", to: "return t.Window"},
 		{name: "a share is burnt for less than reservations last", file: ceilingsFile, test: reservations, from: ".Holding(max(terms.MaxTTL, maxTTL))", to: ".Holding(0 * maxTTL)"},
