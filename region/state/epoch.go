@@ -152,10 +152,9 @@ func (e *epoch) args(missing int64, seen uint32) (known, top, renew string) {
 	return known, strconv.FormatUint(uint64(e.top), 10), []string{keep: "", another: "another", reopen: "reopen", stepped: "stepped", lost: "lost"}[e.renew]
 }
 
-// read takes in the epoch that a turn has found, and what the other processes of the region show. passed is the time since the
-// turn before. unwatched is that of State, and sure is false while the next sample of the clock may show it better. Then renew
-// says what is still to be done.
-func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
+// read takes in the epoch that a turn has found, and what the other processes of the region show. unwatched is that of State, and
+// sure is false while the next sample of the clock may show it better. Then renew says what is still to be done.
+func (e *epoch) read(r *reply, at time.Duration, others []members.Store, sure bool, unwatched func() renewal) error {
 	var now loan.Store
 	var began uint32
 	n, _ := fmt.Sscan(r.epoch, &now.Epoch, &now.Lost, &now.Since, &began, &now.Unwatched, &now.DataLost, &now.LostIn)
@@ -167,18 +166,16 @@ func (e *epoch) read(r *reply, passed, at time.Duration, others []members.Store,
 	if e.renew == reopen { // that is for the loss known, so it is not tried again
 		e.renew = keep
 	}
-	more := now.LostIn != e.store.LostIn // data; what else begins an epoch is no answer to a loss of data
+	noted := now.LostIn > e.store.LostIn // by another process, or the script: a loss of data since the turn before
 	if now.Epoch != e.store.Epoch {
 		e.confirmed = !first || r.began && sure // since our first turn we watch the clock
-		if (r.began || !first) && (more || e.renew < lost && (r.began || e.renew == another || now.Lost != e.store.Lost)) {
+		if (r.began || !first) && (noted || e.renew < lost && (r.began || e.renew == another || now.Lost != e.store.Lost)) {
 			e.renew = keep
 		}
 	}
 	if first {
 		e.since = max(at, 1)
 	}
-	// By another process, or the script, since the turn before. Another server may have taken over, so TIME then is no measure.
-	noted := more && now.Lost <= r.us && now.Lost > r.us-passed.Microseconds()
 	back := now.Epoch < e.top
 	if now.Lost != e.store.Lost && noticed < stepped {
 		e.cause.Store(int32(Unknown))

@@ -251,7 +251,8 @@ func TestReopen(t *testing.T) {
 			t.Errorf("with nothing lost: %v", err)
 		}
 		there := time.Now().UnixMicro()
-		time.Sleep(state.TurnEvery)
+		late := s.manual("late") // it is away from the loss until the region is reopened
+		takeTurns(2, late, one, two)
 		s.redis.FlushAll()
 		turns()
 		lost := two.Store()
@@ -262,6 +263,7 @@ func TestReopen(t *testing.T) {
 			t.Fatal(err)
 		}
 		open := two.Store()
+		late.Turn(ctx)
 		one.Lose(there) // of a partition that shows the same loss later
 		turns()
 		if got := one.Store(); got != open || open.Lost != 0 || open.Epoch <= lost.Epoch || two.Store() != open {

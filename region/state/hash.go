@@ -28,10 +28,9 @@ type hash struct {
 	key   string
 	clock *clock.Clock // of the server that has it
 	turn  int64        // of ours that was answered last; 0: none was
-	us    int64        // TIME then, and our time when it was sent
+	us    int64        // TIME then
 	most  int64        // the largest TIME of all turns
-	at    time.Duration
-	asks  bool // it is another server, and processes are asked whether it has all that they know
+	asks  bool         // it is another server, and processes are asked whether it has all that they know
 	// watched is the server's clock as the last process saw it that watched it: TIME, and by how much that was ahead of the
 	// process's host's clock.
 	watched string
@@ -51,7 +50,7 @@ type reply struct {
 
 // exchange takes one turn on a hash. The lock is held, or this is the only one that knows h.
 func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string, args ...any) (*reply, error) {
-	sent, at := h.clock.Now(), s.o.Now()
+	sent := h.clock.Now()
 	raw, err := s.o.Eval(ctx, script, h.key, slices.Concat([]any{s.field(), fmt.Sprintf("%d %s", turn, value)}, args, []any{h.turn, s.watching(h), h.most})...)
 	if err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func (s *State) exchange(ctx context.Context, h *hash, turn int64, value string,
 			s.o.OnLoss()
 		}
 	}
-	h.turn, h.us, h.most, h.at, h.watched = turn, r.us, max(h.most, r.us), at, words[6]
+	h.turn, h.us, h.most, h.watched = turn, r.us, max(h.most, r.us), words[6]
 	return r, nil
 }
 

@@ -347,7 +347,7 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 		sees = strings.Join(s.sees, ",")
 	}
 	s.inputs.Unlock()
-	missing, before := s.missing.Load(), s.hash.at
+	missing := s.missing.Load()
 	known, top, renew := s.epoch.args(missing, s.seen.Load())
 	value := fmt.Sprintf("%s %d", sees, s.epoch.inForce().Epoch)
 	r, err := s.exchange(ctx, &s.hash, s.turn, value, s.text, replace, known, top, renew)
@@ -361,7 +361,7 @@ func (s *State) renew(ctx context.Context, replace string) (nowUS int64, again b
 	s.observe(r.entries)
 	now := s.o.Now()
 	sure := s.hash.watched == "" || s.hash.clock.Reading().Uncertainty <= clock.Unseen/2
-	if err := s.epoch.read(r, now-before, now, s.others(), sure, s.unwatched); err != nil {
+	if err := s.epoch.read(r, now, s.others(), sure, s.unwatched); err != nil {
 		return 0, false, err
 	}
 	if s.withhold() {
