@@ -123,13 +123,14 @@ func (s *State) force(of loan.Store) {
 }
 
 // Seen reports that a peer has had messages of an epoch of ours. If the store has an earlier one it was rolled back, and if it has
-// none so early, and knows of no loss, it was emptied while no process watched it.
+// none so early, and knows of no loss of data, it was emptied while no process watched it.
 func (s *State) Seen(number uint32) {
 	if s.o.Eval == nil || number > mostSeen {
 		return
 	}
+	excused := s.excused.Load() // before first, as it is written after that
 	if number > 0 && number < s.first.Load() {
-		s.Lose(1) // before any that is known
+		s.Lose(excused + 1) // no step of the clock answers for it
 	}
 	for had := s.seen.Load(); number > had && !s.seen.CompareAndSwap(had, number); had = s.seen.Load() {
 	}

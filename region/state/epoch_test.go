@@ -269,7 +269,10 @@ func TestEpochOfAStart(t *testing.T) {
 // The first process after a flush that none has seen begins another epoch, which is none of before. Only a peer can show that there
 // was one, and that data are lost.
 func TestFlushBeforeAStart(t *testing.T) {
-	for _, shown := range []bool{false, true} {
+	for _, row := range []struct {
+		shown bool
+		step  time.Duration // of the clock before that
+	}{{false, 0}, {true, 0}, {true, time.Second}} {
 		inBubble(t, func(s *shared) {
 			one, stop := s.start("one")
 			time.Sleep(time.Minute)
@@ -279,15 +282,17 @@ func TestFlushBeforeAStart(t *testing.T) {
 			one, stop = s.start("one")
 			defer stop()
 			time.Sleep(3 * state.TurnEvery)
-			if shown {
+			s.ahead.Add(int64(row.step))
+			time.Sleep(3 * state.TurnEvery)
+			if row.shown {
 				one.Seen(before.Epoch)
 				if one.Store() != (loan.Store{}) {
 					t.Errorf("a loss is known, and the epoch is %v", one.Store())
 				}
 			}
 			time.Sleep(3 * state.TurnEvery)
-			if got := one.Store(); got.Epoch <= before.Epoch || (got.Lost > 0) != shown {
-				t.Errorf("shown by a peer %v: the epoch was %v and is %v", shown, before, got)
+			if got := one.Store(); got.Epoch <= before.Epoch || (got.Lost > 0) != row.shown || (got.LostIn > 0) != row.shown {
+				t.Errorf("%+v: the epoch was %v and is %v", row, before, got)
 			}
 		})
 	}

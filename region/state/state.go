@@ -80,7 +80,7 @@ type State struct {
 	inForce  atomic.Pointer[loan.Store] // see Store
 	excused  atomic.Int64               // of epoch
 	seen     atomic.Uint32              // of Seen: the largest
-	first    atomic.Uint32              // of epoch while no loss is known, else 0
+	first    atomic.Uint32              // of epoch while no loss of data is known, else 0
 	missing  atomic.Int64               // of Lose: TIME at which the newest of what is gone was there; 0: all of it is in the hash
 
 	mu   sync.Mutex // a turn at a time; guards what follows
@@ -435,12 +435,12 @@ func (s *State) publish(inForce *Topology, refused error, nowUS int64) {
 		store = loan.Store{}
 	}
 	s.force(store)
-	s.excused.Store(s.epoch.excused())
 	first := s.epoch.first
-	if s.epoch.store.Lost != 0 {
+	if s.epoch.store.LostIn != 0 || s.epoch.store.Lost < 0 {
 		first = 0
 	}
 	s.first.Store(first)
+	s.excused.Store(s.epoch.excused())
 }
 
 // allowedPPM is how fast a clock may be without windows being longer for it.
