@@ -194,7 +194,7 @@ func TestLossAfterAClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A step of the clock burns no period of a calendar. So one that a process has noted is no answer to a loss that another finds then.
+// A step of the clock burns no period of a calendar: one that a process has noted answers for no loss that another finds then.
 func TestLossBesideAStep(t *testing.T) {
 	for _, row := range []struct {
 		name string

@@ -75,6 +75,28 @@ func TestWindows(t *testing.T) {
 	})
 }
 
+// A window that becomes shorter and soon as long again begins another epoch, once: records that were made meanwhile are too short.
+func TestWindowAgain(t *testing.T) {
+	inBubble(t, func(s *shared) {
+		one, run := s.join("one")
+		defer run()()
+		two, run := s.join("two")
+		defer run()()
+		s.adopt(one, bounded(time.Hour), bounded(time.Second))
+		s.adopt(two, bounded(time.Hour), bounded(time.Second))
+		time.Sleep(time.Minute)
+		before := one.Store()
+		s.adopt(one, bounded(time.Hour))
+		time.Sleep(3 * state.TurnEvery)
+		again := two.Store()
+		s.adopt(two, bounded(time.Hour))
+		time.Sleep(3 * state.TurnEvery)
+		if got := one.Store(); before.Epoch == 0 || again.Epoch <= before.Epoch || got != again || got != two.Store() || got.Lost != 0 {
+			t.Errorf("the epoch was %v, then %v, and is %v and %v", before, again, got, two.Store())
+		}
+	})
+}
+
 // After a loss the share is burnt for as long as loans under a window may be used that has become shorter since, also where the
 // loss is a step of the clock beyond the end that was noted for that window. It has an end nevertheless. So it is where
 // reservations last less long than before.
