@@ -229,7 +229,8 @@ func TestLossBesideAStep(t *testing.T) {
 				s.runs.Add(1)
 			}
 			time.Sleep(20 * time.Second)
-			if got := one.Store(); before.Epoch == 0 || before.LostIn != 0 || got.DataLost == 0 || got.LostIn <= before.Epoch || got != two.Store() {
+			got := one.Store()
+			if before.Epoch == 0 || before.LostIn != 0 || got.DataLost == 0 || got.LostIn <= before.Epoch || got != two.Store() {
 				t.Errorf("%s: the epoch was %+v, and is %+v and %+v", row.name, before, got, two.Store())
 			}
 			stop()

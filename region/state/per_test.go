@@ -75,7 +75,7 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// A window that becomes shorter and soon as long again begins another epoch, once: records that were made meanwhile are too short.
+// A window that becomes shorter and soon as long again begins another epoch, once: records made meanwhile are too short.
 func TestWindowAgain(t *testing.T) {
 	inBubble(t, func(s *shared) {
 		one, run := s.join("one")
@@ -91,7 +91,8 @@ func TestWindowAgain(t *testing.T) {
 		again := two.Store()
 		s.adopt(two, bounded(time.Hour))
 		time.Sleep(3 * state.TurnEvery)
-		if got := one.Store(); before.Epoch == 0 || again.Epoch <= before.Epoch || got != again || got != two.Store() || got.Lost != 0 {
+		got := one.Store()
+		if before.Epoch == 0 || again.Epoch <= before.Epoch || got != again || got != two.Store() || got.Lost != 0 {
 			t.Errorf("the epoch was %v, then %v, and is %v and %v", before, again, got, two.Store())
 		}
 	})

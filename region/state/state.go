@@ -312,7 +312,7 @@ func (s *State) want(inForce *Topology, nowUS int64) (text string, refused error
 		}
 		for name, w := range inForce.Windows {
 			own := s.file.Windows[name]
-			again := w.UntilUS > 0 && w.US <= own.US && w.MaxTTLUS <= own.MaxTTLUS // meanwhile loans were made under a shorter one
+			again := w.UntilUS > 0 && w.US <= own.US && w.MaxTTLUS <= own.MaxTTLUS // loans were made under a shorter one
 			if s.adopts && (again || w.US < own.US || w.MaxTTLUS == 0 && own.MaxTTLUS > 0) {
 				s.epoch.renew = max(s.epoch.renew, another)
 			}
