@@ -82,7 +82,8 @@ func Run(ctx context.Context, program *cobra.Command, args []string, stdout, std
 	return exit.Code
 }
 
-// flagError names the flag, its value and what is wrong with it; but a command that does not exist, whose flags are unknown for that.
+// flagError names the flag, its value and what is wrong with it. The flags of a command that does not exist are all unknown, so it
+// names that command.
 func flagError(c *cobra.Command, err error) error {
 	if words := c.Flags().Args(); len(words) > 0 && c.HasAvailableSubCommands() {
 		return NoArgs(c, words)

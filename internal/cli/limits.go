@@ -144,7 +144,8 @@ by; 0 units suspend it, and the tenant gets 429 without a time to retry.`,
 
 func limitsUnset() *cobra.Command {
 	return calls(&cobra.Command{
-		Use: "unset TENANT", SuggestFor: []string{"delete", "remove", "rm"}, Short: "End the override of a tenant", Args: oneTenant, ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "unset TENANT", SuggestFor: []string{"delete", "remove", "rm"}, Short: "End the override of a tenant",
+		Args: oneTenant, ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Ends the override of a tenant: from now on it has what topology.yaml says.", Example: "  regiond limits unset acme",
 	}, "admin", func(c *cobra.Command, t *target, words []string) error {
 		return t.edit(c, http.MethodDelete, words[0], nil)
