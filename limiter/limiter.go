@@ -185,13 +185,8 @@ func (l *Limiter) Report(ctx context.Context, r quota.Request) (quota.Decision, 
 	return l.one(ctx, r, store.OpReport)
 }
 
-// CheckBatch checks the requests one after the other, each on its own: outcome i
-// is that of request i, and a later one sees the charges of an earlier one.
-func (l *Limiter) CheckBatch(ctx context.Context, rs []quota.Request) []quota.Outcome {
-	return l.check(ctx, len(rs), func(i int) (*quota.Request, store.Op) { return &rs[i], store.OpCheck })
-}
-
-// Decide answers the questions one after the other, as CheckBatch does.
+// Decide answers the questions one after the other, each on its own: outcome i
+// is that of question i, and a later one sees the charges of an earlier one.
 func (l *Limiter) Decide(ctx context.Context, qs []quota.Question) []quota.Outcome {
 	ops := [...]store.Op{quota.AskCheck: store.OpCheck, quota.AskPeek: store.OpPeek, quota.AskReport: store.OpReport, quota.AskRefund: store.OpRefund}
 	if len(qs) == 1 {

@@ -182,11 +182,11 @@ func TestMoreKeysThanAreRemembered(t *testing.T) {
 	w.fails(quota.ReasonRedisDown, false)
 	refused := 0
 	for first := range 700 {
-		all := make([]quota.Request, 100)
+		all := make([]quota.Question, 100)
 		for i := range all {
-			all[i] = quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: fmt.Sprint(100*first + i)}
+			all[i].Request = quota.Request{Tenant: "acme", Cost: 1, IdempotencyKey: fmt.Sprint(100*first + i)}
 		}
-		for _, o := range w.CheckBatch(t.Context(), all) {
+		for _, o := range w.Decide(t.Context(), all) {
 			if o.Err != nil || !o.Decision.Allowed {
 				refused++
 			}

@@ -68,9 +68,9 @@ func (p *pending) some() bool { return p.size() > 0 }
 func (p *pending) drop(q *query) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := len(p.byID)
+	_, had := p.byID[q.call.Hold.ID]
 	delete(p.byID, q.call.Hold.ID)
-	return len(p.byID) < before
+	return had
 }
 
 func (p *pending) size() int {

@@ -34,7 +34,7 @@ type holding struct {
 	expiresUS int64 // when what is held ends, 0 where nothing is
 }
 
-// Reserve decides the requests as CheckBatch does, and holds their amounts: those that are allowed have a reservation.
+// Reserve decides the requests as Decide does, and holds their amounts: those that are allowed have a reservation.
 func (l *Limiter) Reserve(ctx context.Context, rs []quota.Request) []quota.Outcome {
 	return l.check(ctx, len(rs), func(i int) (*quota.Request, store.Op) { return &rs[i], store.OpReserve })
 }
