@@ -113,10 +113,10 @@ func tenantsAnew(before, top *region.Topology) (anew []string) {
 // valuesAnew are the values of policy_from, sorted, by which a tenant that is not listed had another policy before.
 func valuesAnew(before, top *region.Topology) (anew []string) {
 	was, now := policyValues(before), policyValues(top)
+	own, other := policyOf(before, region.DefaultTenant), policyOf(top, region.DefaultTenant)
 	for _, all := range []map[string]map[string]string{was, now} {
 		for at, values := range all {
 			for value := range values {
-				own, other := policyOf(before, region.DefaultTenant), policyOf(top, region.DefaultTenant)
 				if apart(before, top, cmp.Or(was[at][value], own), cmp.Or(now[at][value], other)) {
 					anew = append(anew, value)
 				}
